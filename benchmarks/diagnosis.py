@@ -18,12 +18,12 @@ from pathlib import Path
 from acc_pytest.comparison import compare_pair
 from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputation import StoredRecomputer
 from acc_pytest.diagnosis.run import diagnose, with_cause
 from acc_pytest.diagnosis.summary import Ledger, root_lines
 from acc_pytest.judging.judges import Judge
 from acc_pytest.lab.demo import DemoSpec, Fault, make_demo
 from acc_pytest.mapping.pair import Plan
+from acc_pytest.reference.recomputation import StoredRecomputer
 from acc_pytest.reporting.row import Row
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings

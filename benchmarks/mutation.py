@@ -38,6 +38,7 @@ ROOMS = {
     "judging": ("acc_pytest/judging", "tests/judging"),
     "token_policy": ("acc_pytest/dumps/token_policy.py", "tests/dumps/test_token_policy.py"),
     "diagnosis": ("acc_pytest/diagnosis", "tests/diagnosis"),
+    "reference": ("acc_pytest/reference", "tests/reference"),
     "roles": ("acc_pytest/mapping/roles", "tests/mapping/roles"),
     "gate": ("acc_pytest/gate", "tests/gate"),
 }

@@ -36,12 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.nn.functional as F
 
-from acc_pytest.opcheck.case import Case
-from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_case
-from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import COLUMNS, StandAlone, write_case
 from acc_pytest.operators import compute
+from acc_pytest.reference.case import Case
+from acc_pytest.reference.prepare import prepare
+from acc_pytest.reference.sources import entries_of_csv
 
 WIDTH, HEADS, HIDDEN = 4096, 32, 11008
 

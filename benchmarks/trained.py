@@ -504,7 +504,7 @@ def main(given: Sequence[str] | None = None) -> int:
     file = checkpoint()
     from transformers import AutoTokenizer
 
-    from acc_pytest.diagnosis.golden_model.models import load_model
+    from acc_pytest.reference.golden_model.models import load_model
 
     golden: Any = load_model(str(file))
     vocabulary = _shorten(golden, arguments.layers) if arguments.layers < 30 else golden.config.vocab_size

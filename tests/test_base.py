@@ -25,9 +25,9 @@ from acc_pytest.base.reason import LANGUAGE, Reason, arguments, clauses, contain
 from acc_pytest.base.texts import NotJson, parsed
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.aten import function_results
-from acc_pytest.diagnosis.golden_model.traced import call_function
 from acc_pytest.errors import AccError, OperatorError, calling
+from acc_pytest.reference.aten import function_results
+from acc_pytest.reference.golden_model.traced import call_function
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 NAMES = sorted(

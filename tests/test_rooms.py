@@ -32,6 +32,7 @@ PURE = (
     "noise",
     "operators",
     "capture",
+    "reference",
     "remote",
     "lab",
 )

@@ -179,9 +179,9 @@ def values_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Write the selected cases into one directory; says where."""
-    from ..opcheck.prepare import prepare
     from ..opcheck.settings import OpcheckSettings, listed
     from ..opcheck.stand_alone import export_case
+    from ..reference.prepare import prepare
 
     values = {
         "opcheck": (arguments.source,),

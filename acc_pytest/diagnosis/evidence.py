@@ -47,9 +47,9 @@ from ..judging.tolerance import CAP, PER_LAYER, SAFETY, cap_of
 from ..judging.verdict import Check
 from ..mapping.choices import is_choice
 from ..mapping.pair import BLOCKED, EXACT
+from ..reference.recomputation import NOT_COMPUTED, Recomputation, Recomputer, full_name
 from ..reporting.row import FACTOR, REPLAY, TIMES_LIFTED, Row
 from ..tensors.dtypes import by_name
-from .recomputation import NOT_COMPUTED, Recomputation, Recomputer, full_name
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan

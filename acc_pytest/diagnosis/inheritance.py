@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 from ..base.reason import Reason, contains, joined
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
+from ..reference.recomputation import Recomputation, Recomputer, full_name, listed, shown
 from ..reporting.row import INHERITED, Cause
 from .evidence import PairEvidence, PairState, Standing
-from .recomputation import Recomputation, Recomputer, full_name, listed, shown
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from ..comparison import compare_pair
 from ..comparison.tie_reach import AfterTies
 from ..judging.judges import Judge
+from ..reference.recomputers import recomputer_of
 from ..reporting.row import Cause, Row
 from ..reporting.view import Diagnosis
 from .evidence import PairState, as_accumulated, may_accumulate, with_replay
 from .inheritance import Inheritance
-from .recomputers import recomputer_of
 from .summary import Ledger
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan
-    from .recomputation import Recomputer
+    from ..reference.recomputation import Recomputer
 
 
 def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[list[Row], Diagnosis]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from ..base.reason import Reason, joined
 from ..base.vocabulary import number_ranges
 from ..judging.replay import ROWS_OFF
+from ..reference.recomputation import shown
 from ..reporting.row import LIKENESS, SUSPECT, Cause, Row
 from ..reporting.view import Diagnosis, Root, View
 from ..tensors.dtypes import by_name
 from .evidence import FAILING, PairState, level_of, replay_of
-from .recomputation import shown
 
 if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan

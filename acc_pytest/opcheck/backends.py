@@ -22,10 +22,10 @@ from ..base.reason import Reason
 from ..base.vocabulary import BACKENDS, DUMPED
 from ..errors import LaunchError, MissingPackage, NoPayload, OperatorError
 from ..operators import operator_of
+from ..reference.case import Case, in_precision
+from ..reference.golden import open_inputs
 from ..tensors import atb_bin
 from ..tensors.ref import TensorRef
-from .case import Case, in_precision
-from .golden import open_inputs
 
 _COUNTS = ("tokenOffset", "seqLen", "kvSeqLen", "contextLens", "qSeqLen", "batchRunStatus")
 _VIEWS = ("strides", "offset", "kStride", "vStride", "kOffset", "vOffset")

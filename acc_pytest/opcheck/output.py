@@ -25,13 +25,13 @@ from ..judging.verdict import Judgement
 from ..metrics.elements import ElementErrors, element_errors
 from ..metrics.measurement import COLUMN_METRICS, EXACT, Measurement
 from ..operators.routing import rand, running_sums
+from ..reference.case import Case
+from ..reference.golden import Expected, Golden
 from ..reporting.row import Row, RowSide
 from ..tensors import hifloat8
 from ..tensors.dtypes import by_torch
 from ..tensors.file_bytes import check_mapped
 from ..tensors.source import TensorSource
-from .case import Case
-from .golden import Expected, Golden
 from .settings import context_of
 
 EXACT_UP_TO = 1 << 22

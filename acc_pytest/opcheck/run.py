@@ -21,15 +21,15 @@ from ..judging.standards import ASCEND, Standard, of_operators
 from ..judging.threshold import ThresholdRule
 from ..operators import known, operator_of
 from ..operators.registry import read
+from ..reference.case import Case, Declared
+from ..reference.golden import Golden, check_outputs, refuse_unknown, refuse_unseen
+from ..reference.prepare import case_of, prepare
+from ..reference.sources import Entry
 from ..reporting.row import Row
 from ..tensors.ref import TensorRef
 from .backends import Backend, rerun
-from .case import Case, Declared
-from .golden import Golden, check_outputs, refuse_unknown, refuse_unseen
 from .output import OutputJudge, case_row, unjudged
-from .prepare import case_of, prepare
 from .settings import OpcheckSettings
-from .sources import Entry
 
 ROWS = 1000
 """Numbers of rows that each entry has for its outputs."""

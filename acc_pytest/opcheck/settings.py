@@ -24,10 +24,10 @@ from ..base.vocabulary import (
 )
 from ..errors import DumpError, SettingsError, guarded
 from ..judging.threshold import JudgeContext
+from ..reference.case import Case
+from ..reference.sources import Entry, entries_of_csv, entries_of_directory
 from ..settings import check_choice
 from ..tensors.address import path_on_disk
-from .case import Case
-from .sources import Entry, entries_of_csv, entries_of_directory
 
 _CHOICES = {"opcheck_backend": BACKENDS, "opcheck_soc": SOCS, "precision_mode": PRECISION_MODES}
 

@@ -22,12 +22,12 @@ import torch
 
 from ..errors import CannotDecode, DumpError
 from ..operators import known, operator_of
+from ..reference.case import Case
 from ..tensors import atb_bin
 from ..tensors.dtypes import by_torch
 from ..tensors.location import on_disk
 from ..tensors.ref import TensorRef
 from ..tensors.whole_file import whole_file
-from .case import Case
 
 CSV = "operation_tensors_0.csv"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-]+")

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from ..judging.threshold import JudgeContext, ThresholdRule
     from ..mapping.pair import Pair
-    from ..opcheck.case import Case
+    from ..reference.case import Case
 
 
 USAGE = (

@@ -23,9 +23,9 @@ from .mode import GeneratedItem, collectors_of, items_of
 if TYPE_CHECKING:
     from ..diagnosis.evidence import PairState
     from ..diagnosis.inheritance import Inheritance
-    from ..diagnosis.recomputation import RecomputeBudget, Recomputer
     from ..dumps.torch_model import Outline
     from ..mapping.pair import Plan
+    from ..reference.recomputation import RecomputeBudget, Recomputer
     from ..reporting.row import Cause, Row
     from ..settings import Settings
     from .pairs import PairMode
@@ -256,7 +256,7 @@ def unasked_of_atb(settings: Settings, plan: Plan, outlines: Sequence[Outline]) 
     if not is_unasked_of_atb(settings, plan):
         return None
     import_torch()
-    from ..diagnosis.recomputation import RecomputeBudget
+    from ..reference.recomputation import RecomputeBudget
 
     return _of_atb(plan, outlines, RecomputeBudget(UNASKED_OF_ATB, measured=True))
 
@@ -272,7 +272,7 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         if settings.model:
             raise SettingsError("--acc-model is for computing operators again; leave out --acc-replay=off")
         return
-    from ..diagnosis.recomputers import BY_THEMSELVES
+    from ..reference.recomputers import BY_THEMSELVES
 
     if settings.model and plan.mine_kind not in OF_MODULES:
         raise SettingsError(
@@ -295,15 +295,15 @@ def recomputer_for(
     Raises `AccError` where the golden model cannot be made.
     """
     import_torch()
-    from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
-    from ..diagnosis.recomputers import by_outlines, recomputer_of
+    from ..reference.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
+    from ..reference.recomputers import by_outlines, recomputer_of
 
     budget = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
         return _of_atb(plan, outlines, budget, small)
     if outlines:
-        from ..diagnosis.recompute_torch import OutlinedRecomputer
         from ..dumps import open_dump
+        from ..reference.modules import OutlinedRecomputer
 
         limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
         refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
@@ -317,7 +317,7 @@ def with_values(recomputer: Recomputer, plan: Plan) -> Recomputer:
     """The recomputer, and what values of golden and mine show of modules that it knows nothing of."""
     if plan.mine_kind not in OF_MODULES:
         return recomputer
-    from ..diagnosis.known_by_values import KnownByValues
+    from ..reference.known_by_values import KnownByValues
 
     return KnownByValues(recomputer, plan, UNASKED)
 
@@ -326,13 +326,13 @@ def _of_atb(
     plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
 ) -> Recomputer:
     """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
-    from ..diagnosis.recompute_atb import AtbRecomputer
-    from ..diagnosis.recomputers import by_outlines
+    from ..reference.atb import AtbRecomputer
+    from ..reference.recomputers import by_outlines
 
     alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
     if not outlines:
         return alone
-    from ..diagnosis.recompute_atb_outlined import OutlinedAtbRecomputer
+    from ..reference.atb_outlined import OutlinedAtbRecomputer
 
     return by_outlines(
         plan, outlines, lambda one: OutlinedAtbRecomputer(plan, one, budget, UNASKED, small), alone

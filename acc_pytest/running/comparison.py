@@ -35,12 +35,12 @@ from .run import RUN, Judges, gated
 
 if TYPE_CHECKING:
     from ..comparison.tie_reach import AfterTies
-    from ..diagnosis.recomputation import Recomputer
     from ..dumps.torch_model import Outline
     from ..gate.stored import StoredRun
     from ..judging.judges import Judge
     from ..mapping.pair import Pair, Plan
     from ..noise.along_depth import AlongDepth
+    from ..reference.recomputation import Recomputer
     from ..reporting.row import Row
     from ..reporting.view import Run
     from .mode import GeneratedItem
@@ -164,7 +164,7 @@ class ComparisonMode(PairMode):
         """
         from ..diagnosis.evidence import with_replay
         from ..diagnosis.inheritance import may_differ
-        from ..diagnosis.recomputation import DOUBTS
+        from ..reference.recomputation import DOUBTS
 
         if self.settings.replay or self._all_outlined:
             replay = self.operators.of_pair(number)
@@ -396,7 +396,7 @@ class StoredRowsMode(PairMode):
     def recomputer(self) -> Recomputer:
         """The results of the run that wrote the rows: there are no tensors here."""
         from ..diagnosis.evidence import stored_replay
-        from ..diagnosis.recomputation import StoredRecomputer
+        from ..reference.recomputation import StoredRecomputer
 
         replays = ((number, stored_replay(row)) for number, row in self.stored.pairs.items())
         return StoredRecomputer({number: replay for number, replay in replays if replay is not None})

@@ -32,8 +32,8 @@ from .mode import GeneratedItem, GeneratedTest, Mode
 from .pairs import PairMode, PairTest
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputation import Recomputer
     from ..judging.threshold import ThresholdRule
+    from ..reference.recomputation import Recomputer
     from ..remote.engine.engine import Engine
     from ..reporting.row import Row
 

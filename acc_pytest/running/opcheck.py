@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ..lab.strategies.device import Device
     from ..lab.strategies.fuzz import Counterexample
     from ..opcheck.backends import Backend
-    from ..opcheck.case import Case
     from ..opcheck.run import Rules
     from ..opcheck.settings import Named, OpcheckSettings
-    from ..opcheck.sources import Entry
+    from ..reference.case import Case
+    from ..reference.sources import Entry
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .mode import GeneratedItem
@@ -82,7 +82,7 @@ class OperationTest(GeneratedTest):
         return refused_entry(self.entry, checks.standard, f"not checked: {reason}", self.node_id)
 
     def files(self) -> Iterable[str]:
-        from ..opcheck.prepare import files_of
+        from ..reference.prepare import files_of
 
         return files_of(self.entry, self.mode.checks.input)
 
@@ -157,7 +157,7 @@ class OpcheckMode(Mode):
 
     def _case_of(self, test_id: str) -> Case:
         """The case of a test, its files found again. Raises `AccError`."""
-        from ..opcheck.prepare import prepare
+        from ..reference.prepare import prepare
 
         test = next((test for test in self.chosen if test.node_id == test_id), None)
         if not isinstance(test, OperationTest):

@@ -28,13 +28,13 @@ from .run import gated
 from .run_report import open_views
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputation import Recomputer
     from ..dumps.torch_model import Outline
     from ..judging.judges import Judge
     from ..judging.standards import Standard
     from ..judging.threshold import ThresholdRule
     from ..mapping.pair import Pair, Plan, Unmapped
     from ..noise.counterparts import NoisePlan
+    from ..reference.recomputation import Recomputer
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .mode import GeneratedItem

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..judging.standards import Standard
     from ..judging.threshold import ThresholdRule
     from ..mapping.pair import Pair
-    from ..opcheck.case import Case
+    from ..reference.case import Case
     from ..settings import Settings
     from .mode import Mode
 

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan, explain
+from acc_pytest.reference.recomputers import recomputer_of
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.topology.ge_graph import read_graph

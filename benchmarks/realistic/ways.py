@@ -13,7 +13,7 @@ from typing import Any
 from detecting.runs import judged
 
 from acc_pytest.base.vocabulary import NO_NOISE
-from acc_pytest.diagnosis.recomputation import LOOKING
+from acc_pytest.reference.recomputation import LOOKING
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.view import Diagnosis
 

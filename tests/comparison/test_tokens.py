@@ -22,14 +22,14 @@ from acc_pytest.comparison.tokens import (
     strangers,
     token_rows,
 )
-from acc_pytest.diagnosis.recomputation import LOOKING
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.reference.modules import TorchRecomputer
+from acc_pytest.reference.recomputation import LOOKING
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Diagnosis

@@ -8,9 +8,9 @@ from typing import Any
 
 from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.reference.recomputation import Recomputation
 from acc_pytest.reporting.row import Row, RowSide
 
 

@@ -25,12 +25,12 @@ from acc_pytest.diagnosis.evidence import (
     with_replay,
 )
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Gap, Operand, Plan
+from acc_pytest.reference.recomputation import Recomputation
 from acc_pytest.reporting.row import Cause, Row, RowSide
 from acc_pytest.tensors.source import TensorSource
 

@@ -12,10 +12,10 @@ import pytest
 
 from acc_pytest.diagnosis.evidence import PairEvidence, PairState, Standing, with_replay
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.summary import Peers
 from acc_pytest.judging.tolerance import CAP, SAFETY
 from acc_pytest.mapping.pair import Plan
+from acc_pytest.reference.recomputation import Recomputation
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.ref import TensorRef
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from acc_pytest.diagnosis import inheritance
 from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Ancestors, Inheritance
-from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.summary import shares
 from acc_pytest.mapping.pair import Gap, Plan
+from acc_pytest.reference.recomputation import Recomputation
 from acc_pytest.reporting.row import Cause
 
 from .plans import Locals, inheritance_of, plan_of, row_of

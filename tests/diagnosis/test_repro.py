@@ -37,8 +37,8 @@ from acc_pytest.diagnosis.repro.view import ReproBundles
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.opcheck.case import Case
-from acc_pytest.opcheck.prepare import prepare
+from acc_pytest.reference.case import Case
+from acc_pytest.reference.prepare import prepare
 from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Diagnosis, Result, Root, Run
@@ -197,7 +197,7 @@ def test_a_bundle_is_judged_by_the_standard_of_the_run(standard: str, settings: 
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    from acc_pytest.diagnosis.golden_inputs import entry_of
+    from acc_pytest.reference.golden_inputs import entry_of
 
     made = softmax_dump(tmp_path / "dump", wrong=True)
     entry = entry_of(str(made.execution / "5_Attention" / "0_SoftmaxOperation"))

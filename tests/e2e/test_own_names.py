@@ -12,10 +12,10 @@ import torch
 
 import acc_pytest
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.known_by_values import KnownByValues
-from acc_pytest.diagnosis.recomputation import StoredRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.known_by_values import KnownByValues
+from acc_pytest.reference.recomputation import StoredRecomputer
 from acc_pytest.running.direct import Outcome
 
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")

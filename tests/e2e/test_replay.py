@@ -13,15 +13,15 @@ import torch
 import torch._dynamo  # layers import it when they are made, and pytester forgets what it imported
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis import recompute_torch
-from acc_pytest.diagnosis.golden_model.models import load_model
-from acc_pytest.diagnosis.measured_bound import judged_twice
-from acc_pytest.diagnosis.recomputation import RecomputeBudget
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference import modules as recompute_torch
+from acc_pytest.reference.golden_model.models import load_model
+from acc_pytest.reference.measured_bound import judged_twice
+from acc_pytest.reference.recomputation import RecomputeBudget
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 from tests.dumps.hooked_models import debugger_run, sglang_run

@@ -20,11 +20,11 @@ from acc_pytest.dumps.statistics_rows import torch_rows
 from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
 from acc_pytest.mapping.tables import load_tables, read_op_mapping_file
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.opcheck.prepare import tensors_in
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings, listed
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
+from acc_pytest.reference.prepare import tensors_in
 from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.kept_dump import read_index

@@ -16,12 +16,12 @@ import torch
 from acc_pytest.errors import AccError, LaunchError, MissingPackage, OperatorError, SettingsError
 from acc_pytest.opcheck import backends
 from acc_pytest.opcheck.backends import backend_named
-from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import OFF_VALUES, run_entry, without_optimizations
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute, operator_of
+from acc_pytest.reference.prepare import prepare
+from acc_pytest.reference.sources import entries_of_csv
 from acc_pytest.reporting.row import Row
 
 

@@ -14,9 +14,9 @@ import pytest
 from acc_pytest.judging.standards.ascend import op_class
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.registry import read
+from acc_pytest.reference.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.ref import TensorRef
 from tests.each_case import check_each

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from acc_pytest.errors import DumpError
-from acc_pytest.opcheck.case import Case, in_precision
-from acc_pytest.opcheck.golden import Golden
-from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.opcheck.stand_alone import StandAlone, export_case, write_case
 from acc_pytest.operators import compute, compute_collective
+from acc_pytest.reference.case import Case, in_precision
+from acc_pytest.reference.golden import Golden
+from acc_pytest.reference.prepare import prepare
+from acc_pytest.reference.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors import atb_bin
 from tests.bounded import bounded

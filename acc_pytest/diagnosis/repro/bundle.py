@@ -16,18 +16,18 @@ from ...judging.standards.ascend import RATIOS
 from ...mapping.pair import Pair, Plan
 from ...mapping.reconcile import Comparison, open_pair
 from ...metrics.measurement import TENSOR_METRICS
-from ...opcheck.case import Case, in_precision
-from ...opcheck.golden import Golden
-from ...opcheck.prepare import prepare
 from ...opcheck.run import ON_DEVICE
 from ...opcheck.stand_alone import CSV, export_case, folder_of
+from ...reference.case import Case, in_precision
+from ...reference.golden import Golden
+from ...reference.golden_inputs import entry_of, operator_directory
+from ...reference.prepare import prepare
 from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...tensors import atb_bin
 from ...tensors.kept_dump import file_size
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
-from ..golden_inputs import entry_of, operator_directory
 from .folder import case_test, folder_name, inside, pair_test, settings_files, write_text, write_texts
 
 OPERATOR = "operator"

@@ -16,7 +16,7 @@ from ...tensors.whole_file import make_directory
 from .folder import MARK, Stage, folder_name, opened, readme, settings_files, size_of, write_text, write_texts
 
 if TYPE_CHECKING:
-    from ...opcheck.case import Case
+    from ...reference.case import Case
     from .bundle import Bundle
 
 

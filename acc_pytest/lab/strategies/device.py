@@ -18,8 +18,8 @@ from ...judging.standards import Standard
 from ...opcheck import backends
 from ...opcheck.run import run_entry
 from ...opcheck.settings import OpcheckSettings
-from ...opcheck.sources import entries_of_csv
 from ...opcheck.stand_alone import from_values, write_case
+from ...reference.sources import entries_of_csv
 
 
 class Refused(AccError):

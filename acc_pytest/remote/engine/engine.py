@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...diagnosis.recomputation import Recomputation
 from ...errors import AccError, SettingsError, Unforeseen
+from ...reference.recomputation import Recomputation
 from ...reporting import progress
 from ...tensors.address import is_address
 from ..stores.hosts import host_of

@@ -20,10 +20,10 @@ from ...reporting.row import Row
 from ...tensors.header import looking_once
 
 if TYPE_CHECKING:
-    from ...diagnosis.recomputation import Recomputer
     from ...judging.judges import Judge
     from ...judging.threshold import ThresholdRule
     from ...mapping.pair import Pair, Plan
+    from ...reference.recomputation import Recomputer
 
 
 OWN_VARIABLES = "ACC_"

@@ -17,8 +17,8 @@ from acc_pytest.lab import strategies
 from acc_pytest.lab.strategies.device import DrawnCase
 from acc_pytest.lab.strategies.fuzz import Counterexample, fuzz, save
 from acc_pytest.opcheck.run import run_entry
-from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.operators import compute, known, operator_of
+from acc_pytest.reference.sources import entries_of_csv
 from tests.each_case import check_each
 
 from .oracles import disagreements, expected, with_oracle

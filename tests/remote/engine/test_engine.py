@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import acc_pytest.remote.engine.engine
-from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.errors import SettingsError
+from acc_pytest.reference.recomputation import Recomputation
 from acc_pytest.remote.engine.dispatch import (
     ANYWHERE,
     ATTEMPTS,

@@ -32,16 +32,16 @@ from ..errors import AccError, OperatorError
 from ..mapping.operand_shards import open_shards, shards_of
 from ..mapping.pair import Operand, Pair, Plan
 from ..mapping.reconcile import open_pair, reconcile
-from ..opcheck.case import Case
-from ..opcheck.golden import Golden
-from ..opcheck.prepare import tensors_in
 from ..tensors.ref import TensorRef
+from .atb import AtbRecomputer
+from .case import Case
+from .golden import Golden
 from .golden_inputs import operator_directory
+from .modules import TorchRecomputer
 from .one_operator import check_size
+from .prepare import tensors_in
 from .projected import ProjectedLinear, is_plain, judged_by_golden, layers_of, whole
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
-from .recompute_atb import AtbRecomputer
-from .recompute_torch import TorchRecomputer
 
 _LINEAR = "LinearOperation"
 _FIRST = "output[0]"

@@ -25,7 +25,7 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
     if plan.mine_kind in OF_MODULES and model:
         from ..dumps import open_dump
         from .golden_model.models import load_model, part_that_ran
-        from .recompute_torch import TorchRecomputer
+        from .modules import TorchRecomputer
 
         golden = part_that_ran(load_model(model), {pair.golden.name for pair in plan.pairs})
         modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, golden, budget, stated=plan.stated)
@@ -34,18 +34,18 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
         functions = recomputer_of(plan, budget)
         return SharedOut(lambda number: modules if modules.computes(number) else functions)
     if plan.mine_kind == "ge":
-        from .recompute_ge import GeRecomputer
+        from .ge import GeRecomputer
 
         return GeRecomputer(plan.mine_root, plan.pairs, budget)
     if plan.mine_kind == "fx":
-        from .recompute_fx import FxRecomputer
+        from .fx import FxRecomputer
 
         return FxRecomputer(plan.pairs, budget)
     if plan.mine_kind == "msprobe":
-        from .recompute_msprobe import MsprobeRecomputer
+        from .msprobe import MsprobeRecomputer
 
         return MsprobeRecomputer(plan.pairs, budget)
-    from .recompute_atb import AtbRecomputer
+    from .atb import AtbRecomputer
 
     return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents)
 

@@ -24,17 +24,16 @@ from ..base.threads import threads_for
 from ..errors import OperatorError
 from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.pair import Pair
-from ..opcheck.case import Case
-from ..opcheck.golden import Golden, in_shape
-from ..opcheck.prepare import prepare, tensors_in
-from ..opcheck.sources import PARAM_FILE
 from ..operators import known
 from ..reporting.texts import shortened
 from ..tensors.location import names_at, on_disk
 from ..tensors.ref import TensorRef, readable
+from .case import Case
+from .golden import Golden, in_shape
 from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
 from .measured_bound import Twice, judged_twice
 from .one_operator import SIZE, check_size, judged, moved
+from .prepare import prepare, tensors_in
 from .recomputation import (
     DOUBTS,
     LOOKING,
@@ -45,6 +44,7 @@ from .recomputation import (
     full_name,
     worst,
 )
+from .sources import PARAM_FILE
 
 
 class AtbRecomputer:

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.aten import Results, function_results, results
-from acc_pytest.diagnosis.golden_model.replay import refusing_mixtures
-from acc_pytest.diagnosis.recomputation import LOOKING
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer, function_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import OperatorError
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.aten import Results, function_results, results
+from acc_pytest.reference.golden_model.replay import refusing_mixtures
+from acc_pytest.reference.modules import TorchRecomputer, function_of
+from acc_pytest.reference.recomputation import LOOKING
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 W = torch.randn(4, 5, generator=torch.Generator().manual_seed(2))

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.diagnosis.recomputation import Recomputation, RecomputeBudget, StoredRecomputer, worst
-from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
-from acc_pytest.diagnosis.recompute_atb_outlined import NumberChange, OutlinedAtbRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torch_model import Outline
 from acc_pytest.lab.atb import Fault
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.atb import AtbRecomputer
+from acc_pytest.reference.atb_outlined import NumberChange, OutlinedAtbRecomputer
+from acc_pytest.reference.recomputation import Recomputation, RecomputeBudget, StoredRecomputer, worst
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.tensors.atb_bin import write

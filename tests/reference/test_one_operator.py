@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.diagnosis import one_operator
-from acc_pytest.diagnosis.one_operator import agrees, check_size, judged, moved
-from acc_pytest.diagnosis.projected import ProjectedLinear, WeightError, judged_by_projection
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
+from acc_pytest.reference import one_operator
+from acc_pytest.reference.one_operator import agrees, check_size, judged, moved
+from acc_pytest.reference.projected import ProjectedLinear, WeightError, judged_by_projection
+from acc_pytest.reference.recomputation import LOOKING, Recomputation
 from acc_pytest.tensors.projection import projection
 from acc_pytest.tensors.ref import TensorRef
 

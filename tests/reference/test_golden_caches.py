@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.calls import (
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.golden_model.calls import (
     KeyValue,
     ModuleCall,
     States,
@@ -22,10 +24,8 @@ from acc_pytest.diagnosis.golden_model.calls import (
     filled_cache,
     left_by,
 )
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
-from acc_pytest.dumps import open_dump
-from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.modules import TorchRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation
 from acc_pytest.tensors.ref import TensorRef
 from tests.e2e.replay_models import make_llama
 from tests.newer import caches_have_layers, hybrid_caches_have_layers

@@ -13,17 +13,16 @@ import torch
 
 from acc_pytest.errors import DumpError, FormatError, SettingsError
 from acc_pytest.judging.standards import STANDARDS
-from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.output import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, nearest_valid_draws, p_value
 from acc_pytest.opcheck.run import run_case
 from acc_pytest.opcheck.settings import ids_from, names_from, selected
-from acc_pytest.opcheck.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.operators import compute
 from acc_pytest.operators.routing import running_sums
+from acc_pytest.reference.case import Case
+from acc_pytest.reference.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
-
-from .made import HEADER, softmax_dump
+from tests.opcheck.made import HEADER, softmax_dump
 
 COLUMNS = HEADER.split("|")
 
@@ -112,7 +111,7 @@ def test_ten_thousand_rows_are_listed_without_torch(tmp_path: Path) -> None:
     path = tmp_path / "operation_tensors_0.csv"
     path.write_text("\n".join([HEADER, *([row(OpParam='{"a":[1,2,3],"b":0.5}')] * 10_000)]) + "\n")
     code = (
-        "import sys; from pathlib import Path; from acc_pytest.opcheck.sources import entries_of_csv\n"
+        "import sys; from pathlib import Path; from acc_pytest.reference.sources import entries_of_csv\n"
         f"assert len(list(entries_of_csv(Path({str(path)!r}), 'g'))) == 10_000\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )

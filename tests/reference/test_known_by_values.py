@@ -11,11 +11,11 @@ from torch import nn
 
 import acc_pytest
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.known_by_values import KnownByValues, held_against_attention
-from acc_pytest.diagnosis.recomputation import Recomputation, Recomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.known_by_values import KnownByValues, held_against_attention
+from acc_pytest.reference.recomputation import Recomputation, Recomputer
 from acc_pytest.tensors.source import TensorSource
 
 WIDTH = 64

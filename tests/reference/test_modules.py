@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import nn
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation, RecomputeBudget
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.modules import TorchRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation, RecomputeBudget
 from acc_pytest.running.causes import outlines_for, recomputer_for
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from acc_pytest.diagnosis.measured_bound import (
+from acc_pytest.errors import OperatorError
+from acc_pytest.ge_operators import Unrounded
+from acc_pytest.judging.tolerance import scatter_of
+from acc_pytest.reference.measured_bound import (
     Twice,
     agrees_as_measured,
     fewest_samples,
     judged_twice,
     roundings,
 )
-from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.diagnosis.recompute_torch import DRAWS, asks_for_draws, stored_as, with_draws
-from acc_pytest.errors import OperatorError
-from acc_pytest.ge_operators import Unrounded
-from acc_pytest.judging.tolerance import scatter_of
+from acc_pytest.reference.modules import DRAWS, asks_for_draws, stored_as, with_draws
+from acc_pytest.reference.recomputation import Recomputation
 
 FINE = torch.randn(64, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ROUNDED = FINE.bfloat16()

@@ -19,19 +19,19 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.torch_hooks.values import Key
-from acc_pytest.diagnosis.golden_model.calls import CallTemplate, of_dump, with_results
-from acc_pytest.diagnosis.golden_model.models import (
+from acc_pytest.dumps.torch_model import Outline, outline_of
+from acc_pytest.errors import OperatorError, SettingsError
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.reference.golden_model.calls import CallTemplate, of_dump, with_results
+from acc_pytest.reference.golden_model.models import (
     copies,
     load_model,
     network_dtype,
     outlined_model,
     part_that_ran,
 )
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
-from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
-from acc_pytest.dumps.torch_model import Outline, outline_of
-from acc_pytest.errors import OperatorError, SettingsError
-from acc_pytest.mapping.pair import Plan
+from acc_pytest.reference.modules import OutlinedRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.newer import caches_have_layers, experts_are_one_module

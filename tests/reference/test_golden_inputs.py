@@ -13,19 +13,7 @@ import pytest
 import torch
 
 from acc_pytest.base.vocabulary import NO_NOISE
-from acc_pytest.diagnosis import golden_inputs
-from acc_pytest.diagnosis.golden_inputs import (
-    GoldenValues,
-    directory_of_node,
-    entry_of,
-    golden_values,
-    number_of,
-    operator_directory,
-)
 from acc_pytest.diagnosis.inheritance import may_differ
-from acc_pytest.diagnosis.one_operator import SIZE
-from acc_pytest.diagnosis.recomputation import Recomputation, Recomputations, attempted, worst
-from acc_pytest.diagnosis.recompute_atb import AtbRecomputer, unlike_layers
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError
@@ -36,15 +24,26 @@ from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.views import ExpertPick, Selected
 from acc_pytest.operators import compute
+from acc_pytest.reference import golden_inputs
+from acc_pytest.reference.atb import AtbRecomputer, unlike_layers
+from acc_pytest.reference.golden_inputs import (
+    GoldenValues,
+    directory_of_node,
+    entry_of,
+    golden_values,
+    number_of,
+    operator_directory,
+)
+from acc_pytest.reference.one_operator import SIZE
+from acc_pytest.reference.recomputation import Recomputation, Recomputations, attempted, worst
 from acc_pytest.reporting.row import Row
 from acc_pytest.running.comparison import ComparisonMode
 from acc_pytest.settings import find_config, read_config
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
+from tests.diagnosis.plans import plan_of, row_of
 from tests.e2e.hf_models import HuggingFace, scratch
 from tests.opcheck.made import MadeDump
-
-from .plans import plan_of, row_of
 
 
 @dataclass

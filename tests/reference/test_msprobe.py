@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from acc_pytest.diagnosis.recomputation import Recomputation, RecomputeBudget
-from acc_pytest.diagnosis.recompute_msprobe import MsprobeRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.msprobe import MsprobeRecomputer
+from acc_pytest.reference.recomputation import Recomputation, RecomputeBudget
 
 BUDGET = RecomputeBudget(1 << 20, measured=True)
 

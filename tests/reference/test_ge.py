@@ -14,16 +14,16 @@ import torch
 
 from acc_pytest.base.named_operators import operator_named
 from acc_pytest.capture.fx_backend import fx_dump_backend
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation, RecomputeBudget
-from acc_pytest.diagnosis.recompute_fx import FxRecomputer
-from acc_pytest.diagnosis.recompute_ge import GeRecomputer
-from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair import TorchairDump
 from acc_pytest.errors import OperatorError
 from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.reference.fx import FxRecomputer
+from acc_pytest.reference.ge import GeRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation, RecomputeBudget
+from acc_pytest.reference.recomputers import recomputer_of
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 

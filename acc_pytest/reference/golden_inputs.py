@@ -30,18 +30,18 @@ from ..mapping.operand_shards import open_shards, shards_of
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair, reconcile
 from ..mapping.views import RowParallel, WithResidual
-from ..opcheck.case import Case
-from ..opcheck.golden import Golden
-from ..opcheck.prepare import tensors_in
-from ..opcheck.sources import STATES, Entry, entries_of_directory
 from ..operators import known
 from ..tensors.dtypes import by_torch
 from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
+from .case import Case
+from .golden import Golden
 from .measured_bound import Twice, judged_twice
 from .one_operator import check_size
+from .prepare import tensors_in
 from .projected import whole
 from .recomputation import Recomputation
+from .sources import STATES, Entry, entries_of_directory
 
 CaseOf = Callable[[str, int], Case]
 

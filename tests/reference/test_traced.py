@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.models import copies
-from acc_pytest.diagnosis.golden_model.traced import (
+from acc_pytest.dumps.torch_model import outline_of
+from acc_pytest.errors import OperatorError
+from acc_pytest.reference.golden_model.models import copies
+from acc_pytest.reference.golden_model.traced import (
     TracedModule,
     attention,
     call_function,
     read_value,
     traced_model,
 )
-from acc_pytest.dumps.torch_model import outline_of
-from acc_pytest.errors import OperatorError
 from tests.newer import indexing_is_shown
 
 Code = Callable[..., Any]

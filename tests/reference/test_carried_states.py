@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.calls import ModuleCall, starts_at_zero
-from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
-from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
 from acc_pytest.dumps.torch_model import outline_of
+from acc_pytest.reference.golden_model.calls import ModuleCall, starts_at_zero
+from acc_pytest.reference.modules import OutlinedRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.tensors.ref import TensorRef
