@@ -1,7 +1,7 @@
 """Is an operator of ATB right? It is computed again in float64 from the inputs and parameters that mine has.
 
-The bound is what rounding of the one operator allows (`one_operator.py`); nothing at all for operators that
-move or cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
+The bound is what rounding of the one operator allows (`twice`); nothing at all for operators that move or
+cast. Within it the operator is `right`, whatever came in; beyond it `wrong`. Where
 anything is missing (inputs, parameters, a reference, the state before an operator that writes in place)
 nothing is said: a wrong operator must never be called right for want of data.
 """
@@ -13,26 +13,27 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from ..base.reason import Reason
 from ..base.texts import parsed
-from ..base.threads import threads_for
 from ..errors import OperatorError
+from ..ge_operators import Unrounded
 from ..judging.standards.ascend import EXACT, op_class
-from ..mapping.pair import Pair
+from ..mapping.pair import Operand, Pair
 from ..operators import known
 from ..reporting.texts import shortened
 from ..tensors.location import names_at, on_disk
-from ..tensors.ref import TensorRef, readable
+from ..tensors.ref import TensorRef
 from .case import Case
+from .executor import CaseRecomputer, OperatorCase
 from .golden import Golden, in_shape
 from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
-from .measured_bound import Twice, judged_twice
-from .one_operator import SIZE, check_size, judged, moved
 from .prepare import prepare, tensors_in
 from .recomputation import (
     DOUBTS,
@@ -45,10 +46,19 @@ from .recomputation import (
     worst,
 )
 from .sources import PARAM_FILE
+from .twice import Twice, check_size
 
 
-class AtbRecomputer:
-    """Computes operators of the pairs of a plan again, each output once. See `Recomputer`.
+@dataclass(frozen=True)
+class AtbOutput:
+    """An output of the operator in a directory of a dump."""
+
+    directory: str
+    index: int
+
+
+class AtbRecomputer(CaseRecomputer[AtbOutput]):
+    """Computes operators of the pairs of a plan again, each output once.
 
     `between` are operators that are not compared, by the number of the pair that they lead to
     (`Plan.between`): one of them that is wrong is found with it. `small` has computed small operators of this
@@ -63,12 +73,10 @@ class AtbRecomputer:
         parents: Sequence[Sequence[int]] = (),
         small: Recomputer | None = None,
     ) -> None:
-        self._pairs = pairs
+        super().__init__(pairs, budget)
         self._between = between
         self._parents = parents
-        self._budget = budget
         self._small = small
-        self._recomputed = Recomputations()
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
 
@@ -81,13 +89,12 @@ class AtbRecomputer:
         operand = self._pairs[number].mine
         if operand.op_type not in known():
             return Recomputation(why=Reason("{} has no reference computation", operand.op_type or "it"))
-        kind, _, index = operand.slot.rstrip("]").partition("[")
-        if kind != "output" or not index.isdecimal():
+        if index_of(operand) is None:
             return Recomputation(why=f"{operand.slot} is not written by {operand.name}")
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its inputs were not dumped beside it")
-        result = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
+        result = worst([self._of(ref) for ref in operand.refs])
         if result.outcome == "wrong":
             return result
         for path in self._between.get(number, ()):
@@ -97,14 +104,14 @@ class AtbRecomputer:
             before = self.of_operator(number, path)
             if before.outcome == "wrong":
                 return replace(before, culprit=full_name(path))
-        siblings = [(place, output) for place in places for output in _outputs(place)]
-        for place, output in siblings:
-            if f"output[{output}]" in self._compared[place]:
-                continue
-            sibling = self._of(place, output)
-            if sibling.outcome == "wrong":
-                note = f"output[{output}], which golden does not have, is the wrong one"
-                return replace(sibling, note=note)
+        for place, ref in zip(places, operand.refs):
+            for output, sibling in _outputs(place, ref.root).items():
+                if f"output[{output}]" in self._compared[place]:
+                    continue
+                recomputed = self._of(sibling)
+                if recomputed.outcome == "wrong":
+                    note = f"output[{output}], which golden does not have, is the wrong one"
+                    return replace(recomputed, note=note)
         return result
 
     @functools.cached_property
@@ -122,8 +129,8 @@ class AtbRecomputer:
         places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its directory is not known")
-        # By the files: what keeps an operator from being computed is said of any index.
-        return worst([self._of(place, index) for place in places for index in _outputs(place)])
+        outputs = [_outputs(place, ref.root) for place, ref in zip(places, operand.refs)]
+        return worst([self._of(output) for by_index in outputs for output in by_index.values()])
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the operator of mine makes golden's tensor from golden's inputs (`golden_inputs`), and its
@@ -138,13 +145,9 @@ class AtbRecomputer:
     def _of_golden(self, number: int) -> Recomputation:
         """Raises `AccError` for everything that keeps it from being computed."""
         result = self._golden_inputs.of_pair(number)
-        operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
-        unchanged = budget == self._budget
-        index = int(operand.slot.rstrip("]").partition("[")[2])
-        for ref in operand.refs:
-            place = operator_directory(ref)
-            case = None if unchanged else self._case_of(place, index)
-            local = self._of(place, index) if case is None else _judged(case, index, budget)
+        for ref in self._pairs[number].mine.refs:
+            known_already = self._budget.measured
+            local = self._of(ref) if known_already else self._held(self.case(ref), measured=True)
             if local.is_beyond(DOUBTS) or not local.outcome:
                 return local
         if result.outcome != "wrong" or not result.measured:
@@ -160,6 +163,7 @@ class AtbRecomputer:
         return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
 
     def unlike(self, number: int, path: str) -> str:
+        """See `Recomputer.unlike`."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
             directory = directory_of_node(ref, operand.node, path)
@@ -167,40 +171,63 @@ class AtbRecomputer:
                 return difference
         return ""
 
-    def _of(self, directory: str, index: int, output: TensorRef | None = None) -> Recomputation:
-        return self._recomputed.of(
-            (directory, index),
-            lambda: self._computed(directory, index, output),
-            f"computing {directory} again",
-        )
+    def case(self, ref: TensorRef) -> OperatorCase[AtbOutput]:
+        """See `CaseRecomputer.case`; without its parameters, for most that are too large are so by their
+        weights."""
+        place = operator_directory(ref)
+        inputs, outputs = tensors_in(os.path.join(place, "before"), ref.root)[0], _outputs(place, ref.root)
+        index = next((number for number, output in outputs.items() if output.path == ref.path), None)
+        if index is None:
+            raise OperatorError(_NO_OUTPUT)
+        chooses = _CHOOSES.search(place.rpartition(os.sep)[2]) and ref.header().dtype.kind != "float"
+        doubt = "it chose other elements, which it may among equal ones" if chooses else ""
+        others = [output for number, output in outputs.items() if number != index]
+        return OperatorCase(AtbOutput(place, index), ref, [*inputs.values(), *others], doubt)
 
-    def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
-        """Raises `AccError` for everything that keeps the operator from being computed again."""
-        if output is None or readable(output) is None:
-            return _judged(self._case_of(directory, index), index, self._budget)
-        # Before its parameters are read: most operators that are too large are so by their weights.
-        inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
-        _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
-        check_size((*inputs.values(), *outputs.values()), self._budget.limit)
-        return _judged(self._with_output(directory, index), index, self._budget)
+    def compute(self, case: OperatorCase[AtbOutput]) -> Twice:
+        """See `Executor.compute`."""
+        index = case.call.index
+        golden = Golden(self._case_of(case.call.directory, index))
+        rounds_nothing = op_class(golden.case.name, golden.param) in EXACT
+        results = golden.results if rounds_nothing else ()
+        value = results[index] if index < len(results) else None if results else golden.unrounded(index)
+        if value is None or index >= golden.outputs:
+            raise OperatorError(_NO_OUTPUT)
+        if rounds_nothing:
+            return Twice(Unrounded(value, image=_as_it_is))
+        inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
+        terms = max((int(tensor.shape[-1]) for tensor in inputs), default=1)  # the longest sum there may be
+        return Twice(Unrounded(value, terms), functools.partial(golden.low, index), _HOW)
+
+    def opened(self, case: OperatorCase[AtbOutput], twice: Twice) -> torch.Tensor:
+        """See `CaseRecomputer.opened`: tiles undone."""
+        ref = self._case_of(case.call.directory, case.call.index).outputs[case.call.index]
+        assert ref is not None
+        return in_shape(ref, tuple(twice.exact.value.shape))
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises
         `AccError`."""
-        case = self._with_output(directory, index)
-        check_size(case.tensors, self._budget.limit)
-        return case
-
-    def _with_output(self, directory: str, index: int) -> Case:
         case = self._case(directory)
         if index >= len(case.outputs) or case.outputs[index] is None:
             raise OperatorError(_NO_OUTPUT)
+        check_size(case.tensors, self._budget.limit)
         return case
 
 
-def _outputs(directory: str) -> Iterable[int]:
+def index_of(operand: Operand) -> int | None:
+    """The number of the output that a tensor is; `None` for one that is none."""
+    kind, _, index = operand.slot.rstrip("]").partition("[")
+    return int(index) if kind == "output" and index.isdecimal() else None
+
+
+def _outputs(directory: str, root: str) -> dict[int, TensorRef]:
     """The outputs of an operator that were dumped."""
-    return tensors_in(os.path.join(directory, "after"), "")[1]
+    return tensors_in(os.path.join(directory, "after"), root)[1]
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 def case_at(directory: str) -> Case:
@@ -223,37 +250,6 @@ _CASES = 4096
 _HOW = "the reference with every intermediate value in the type of the output, against float64"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""
-
-
-def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
-    """An output of a case against the reference."""
-    with threads_for(check_size(case.tensors, budget.limit)):
-        return _judged_by_reference(case, index, budget)
-
-
-def _judged_by_reference(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
-    golden = Golden(case)
-    rounds_nothing = op_class(case.name, golden.param) in EXACT
-    results = golden.results if rounds_nothing else ()
-    exact = (
-        golden.unrounded(index) if not rounds_nothing else results[index] if index < len(results) else None
-    )
-    ref = case.outputs[index]
-    if exact is None or ref is None or index >= golden.outputs:
-        return Recomputation(why=_NO_OUTPUT)
-    mine = in_shape(ref, tuple(exact.shape))
-    if mine.numel() != exact.numel():
-        return Recomputation(why=SIZE)
-    if rounds_nothing:
-        return moved(exact.reshape(mine.shape), mine)
-    inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    terms = max((int(tensor.shape[-1]) for tensor in inputs), default=1)  # the longest sum there may be
-    if budget.measured and exact.is_floating_point() and mine.is_floating_point():
-        return judged_twice(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
-    outcome = judged(exact.reshape(mine.shape), mine, terms)
-    if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
-        return Recomputation(why="it chose other elements, which it may among equal ones")
-    return outcome
 
 
 OTHERS = 3

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Union
 
 import torch
 
 from ..base.named_operators import draws, operator_named, operator_of, overloads
-from ..base.threads import threads_for
-from ..errors import AccError, OperatorError, guarded
+from ..errors import OperatorError
 from ..ge_operators import Unrounded, compute
 from ..operators.room import Room
 from ..tensors.ref import TensorRef
-from .measured_bound import agrees_as_measured
-from .one_operator import agrees, check_size
-from .recomputation import FileRecomputer, Recomputation
+from .executor import CaseRecomputer, OperatorCase
+from .recomputation import Recomputation, attempted
+from .twice import Twice
 
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
 _MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
@@ -408,49 +408,52 @@ def _fits(kind: str, value: Any) -> bool:
     return isinstance(value, _KINDS.get(kind, ()))
 
 
-class CallRecomputer(FileRecomputer):
+@dataclass(frozen=True)
+class TorchCall:
+    """A call of an operator or function of torch: its results, and which of them a tensor is."""
+
+    results: Results
+    index: int
+
+
+class CallRecomputer(CaseRecomputer[TorchCall]):
     """Computes calls of operators or functions of torch (as `_called` says) again."""
 
     _called = "operator"
-
-    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
-        """The call that gave a result, which of its results that is, and the files that it reads."""
-        raise NotImplementedError
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
         pair = self._pairs[number]
         mine, golden = pair.mine.refs[0], pair.golden.refs[0]
-        try:
-            with guarded(f"reading the calls of {mine} and {golden}", (OSError,)):
-                if self._call(mine)[0].description != self._call(golden)[0].description:
-                    return Recomputation(why="golden makes another call")
-        except (AccError, OSError) as error:
-            return Recomputation(why=str(error))
-        return self._of_operand(pair.golden)
+
+        def compared() -> Recomputation:
+            calls = (self.case(ref).call.results.description for ref in (mine, golden))
+            unlike = next(calls) != next(calls)
+            return Recomputation(why="golden makes another call") if unlike else self._of_operand(pair.golden)
+
+        return attempted(compared, f"reading the calls of {mine} and {golden}")
 
     @staticmethod
-    def _as_computed(tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor as it was before it was dumped."""
+    def before(tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor as it was before it was dumped."""
         return tensor
 
-    def _computed(self, ref: TensorRef) -> Recomputation:
-        results, index, read = self._call(ref)
-        with threads_for(check_size(read, self._budget.limit)):
-            return self._held_against(results, index, ref)
+    def compute(self, case: OperatorCase[TorchCall]) -> Twice:
+        """See `Executor.compute`."""
+        call = case.call
+        return Twice(
+            call.results.output(call.index),
+            lambda dtype: call.results.rounded(call.index, dtype, self.before),
+            f"the {self._called} in {{}} against float64",
+        )
 
-    def _held_against(self, results: Results, index: int, ref: TensorRef) -> Recomputation:
-        """The outcome for the result `index` of a call, which mine has at `ref`."""
-        mine = self._as_computed(ref.open())
-        if not self._budget.measured:
-            outcome = agrees(results.output(index), mine)
-        else:
-            outcome = agrees_as_measured(
-                results.output(index),
-                lambda: results.rounded(index, mine.dtype, self._as_computed),
-                mine,
-                f"the {self._called} in {str(mine.dtype).removeprefix('torch.')} against float64",
-            )
-        if outcome.outcome == "wrong" and not results.certain:
-            return Recomputation(why="arguments given by name are not in the dump")
-        return outcome
+    def opened(self, case: OperatorCase[TorchCall], twice: Twice) -> torch.Tensor:
+        """See `CaseRecomputer.opened`."""
+        return self.before(case.result.open())
+
+    def case_of(
+        self, results: Results, index: int, ref: TensorRef, read: Sequence[TensorRef] = ()
+    ) -> OperatorCase[TorchCall]:
+        """The case of a result of a call."""
+        doubt = "" if results.certain else "arguments given by name are not in the dump"
+        return OperatorCase(TorchCall(results, index), ref, read, doubt)

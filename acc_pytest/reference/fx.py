@@ -14,8 +14,8 @@ from ..tensors.kept_dump import names_in
 from ..tensors.location import names_at
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
-from .aten import CallRecomputer, Results, results
-from .one_operator import check_size
+from .aten import CallRecomputer, TorchCall, results
+from .executor import OperatorCase
 from .recomputation import LOOKING, Recomputation, RecomputeBudget, worst
 
 
@@ -37,11 +37,8 @@ class FxRecomputer(CallRecomputer):
             else Recomputation(why=f"{path} has no files")
         )
 
-    def _computed(self, ref: TensorRef) -> Recomputation:
-        check_size([ref], self._budget.limit)
-        return super()._computed(ref)
-
-    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
+    def case(self, ref: TensorRef) -> OperatorCase[TorchCall]:
+        """See `CaseRecomputer.case`."""
         home, name = os.path.split(ref.path)
         parsed = parse_fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
@@ -65,7 +62,7 @@ class FxRecomputer(CallRecomputer):
         )
         index = parsed.index[0]
         assert isinstance(index, int)
-        return results(parsed.target, stored, shapes, keywords=by_name), index, ()
+        return self.case_of(results(parsed.target, stored, shapes, keywords=by_name), index, ref)
 
     def _in(self, home: str) -> Mapping[str, dict[str, FxFileName]]:
         """The files of each call in a directory, of its last call where there were several."""
@@ -88,7 +85,7 @@ class FxRecomputer(CallRecomputer):
         return self._calls[home]
 
     @staticmethod
-    def _as_computed(tensor: torch.Tensor) -> torch.Tensor:
+    def before(tensor: torch.Tensor) -> torch.Tensor:
         """FX dumps hold bfloat16 as float32: what fits into it is taken to have been that."""
         if tensor.dtype != torch.float32:
             return tensor

@@ -13,7 +13,6 @@ from typing import cast
 
 import torch
 
-from ..base.threads import threads_for
 from ..dumps import open_dump
 from ..dumps.base import Rank, Step
 from ..dumps.ge import GeDump
@@ -27,12 +26,32 @@ from ..mapping.torchair.operators import DumpedOperator, operators, output_edges
 from ..mapping.views import Permuted, Whole
 from ..tensors.ref import TensorRef
 from ..topology.ge_graph import Edge, GeConstant, GeNode
-from .measured_bound import agrees_as_measured
-from .one_operator import agrees, check_size
-from .recomputation import LOOKING, FileRecomputer, Recomputation, RecomputeBudget, attempted, worst
+from .executor import CaseRecomputer, OperatorCase
+from .recomputation import LOOKING, Recomputation, RecomputeBudget, attempted, worst
+from .twice import Twice, check_size, hold
 
 
-class GeRecomputer(FileRecomputer):
+@dataclass(frozen=True)
+class GeCase:
+    """An output of a dumped operator, by its number; `chain` is `None` for one that only hands it on."""
+
+    operator: DumpedOperator
+    index: int
+    chain: Chain | None
+
+    def output(self, open_input: Open, limit: int) -> Twice:
+        """Its values, of what `open_input` opens. Raises `AccError` where none knows."""
+        if self.chain is None:
+            return Twice(Unrounded(open_input(self.index), moved=True))
+        chain, index = self.chain, self.index
+        return Twice(
+            chain.output(index, open_input, limit),
+            lambda dtype: chain.output(index, open_input, limit, rounds=True).value.to(dtype),
+            "the reference with every intermediate value in the types of its inputs, against float64",
+        )
+
+
+class GeRecomputer(CaseRecomputer[GeCase]):
     """Computes operators of the GE dump at `root` again."""
 
     def __init__(self, root: str, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
@@ -70,12 +89,11 @@ class GeRecomputer(FileRecomputer):
         limit = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
         if golden.is_floating_point() and mine.is_floating_point:
             golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
-        expected = chain.output(
-            index,
-            lambda place: _golden_tensor(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
-            limit,
-        )
-        return agrees(expected, golden)
+
+        def of_golden(place: int) -> torch.Tensor:
+            return _golden_tensor(inputs[place]).reshape(operator.inputs[place].ref.header().shape)
+
+        return hold(GeCase(operator, index, chain).output(of_golden, limit).alone, golden)
 
     def _golden_inputs(self, chain: Chain) -> Mapping[int, Operand]:
         """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
@@ -108,34 +126,26 @@ class GeRecomputer(FileRecomputer):
             raise OperatorError("its record is not in the dump")
         return ran, operator, int(number)
 
-    def _computed(self, ref: TensorRef) -> Recomputation:
+    def case(self, ref: TensorRef) -> OperatorCase[GeCase]:
+        """See `CaseRecomputer.case`."""
         ran, operator, index = self._place(ref)
         if operator.hands_on:
-            return agrees(Unrounded(operator.inputs[index].ref.open(), moved=True), ref.open())
+            return OperatorCase(GeCase(operator, index, None), ref)
         chain = chain_of(ran, operator)
-        read = [operator.inputs[number].ref for number in chain.read]
         if operator.record is None:
             raise OperatorError("only statistics of its tensors were dumped")
         address = operator.record.outputs[index].address
         if address and any(operator.record.inputs[number].address == address for number in chain.read):
             raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
-        limit = check_size([ref, *read], self._budget.limit)
-        mine = ref.open()
+        doubt = "" if chain.certain else "the device may have read something else than the graph text says"
+        read = [operator.inputs[number].ref for number in chain.read]
+        return OperatorCase(GeCase(operator, index, chain), ref, read, doubt)
 
-        def open_input(place: int) -> torch.Tensor:
-            return operator.inputs[place].ref.open()
-
-        def rounded() -> torch.Tensor:
-            return chain.output(index, open_input, limit, rounds=True).value.to(mine.dtype)
-
-        how = "the reference with every intermediate value in the types of its inputs, against float64"
-        measured = self._budget.measured
-        with threads_for(limit):
-            expected = chain.output(index, open_input, limit)
-            outcome = agrees_as_measured(expected, rounded, mine, how) if measured else agrees(expected, mine)
-        if outcome.outcome == "wrong" and not chain.certain:
-            return Recomputation(why="the device may have read something else than the graph text says")
-        return outcome
+    def compute(self, case: OperatorCase[GeCase]) -> Twice:
+        """See `Executor.compute`."""
+        inputs = case.call.operator.inputs
+        limit = max(ref.header().numel for ref in (case.result, *case.read))
+        return case.call.output(lambda place: inputs[place].ref.open(), limit)
 
 
 def _golden_tensor(side: Operand) -> torch.Tensor:

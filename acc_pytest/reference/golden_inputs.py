@@ -7,7 +7,7 @@ what the operator that wrote it makes of golden's inputs in turn: a rotated quer
 What is left is as mine has it: weights, tables, masks. An input that should have been golden's and is not
 makes another result, so that nothing is called right for want of data.
 
-The result is judged as the result of an operator of mine is (`measured_bound`), with golden's own tensor in
+The result is judged as the result of an operator of mine is (`twice`), with golden's own tensor in
 the type of mine. A product of int8 reads golden's inputs before they are rounded to whole numbers. What is
 left of quantisation is that of its weights: an error spread evenly over one step, 1/sqrt(12) of it.
 """
@@ -36,12 +36,11 @@ from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
 from .case import Case
 from .golden import Golden
-from .measured_bound import Twice, judged_twice
-from .one_operator import check_size
 from .prepare import tensors_in
 from .projected import whole
 from .recomputation import Recomputation
 from .sources import STATES, Entry, entries_of_directory
+from .twice import Twice, check_size, hold
 
 CaseOf = Callable[[str, int], Case]
 
@@ -124,7 +123,8 @@ class GoldenInputs:
         shared = any(result.shared for result in computed)
         # Of whole numbers that stand for others it is the type of these.
         typed = pair.mine.refs[0] if scale_of(pair.mine, 0) is None else pair.mine.scales[0][0]
-        return judged_twice(Twice(fine, rounded, _HOW, shared=shared), golden.to(typed.open().dtype))
+        twice = replace(Twice.of(fine, rounded, _HOW), shared=shared)
+        return hold(twice, golden.to(typed.open().dtype))
 
     def _computed(self, request: _Request, index: int) -> TwoPrecisions:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""

@@ -23,9 +23,10 @@ from ..mapping.reconcile import Opened, open_pair
 from ..mapping.views import Turned
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
-from .measured_bound import RATIO, Twice, judged_twice
 from .projected import whole
 from .recomputation import Recomputation, Recomputer, attempted
+from .rows import RATIO
+from .twice import Twice, hold
 
 _EARLIER = 16
 """The latest parents that are tried, and as many of the tensors right before."""
@@ -226,7 +227,7 @@ def _norms(result: Opened, earlier: dict[int, Opened]) -> Iterator[tuple[tuple[i
             fine = _norm([side.double() for side in mine], centred, epsilon) * gain.double()
             rounded = _norm([side.to(result.mine.dtype) for side in mine], centred, epsilon) * gain
             how = f"the norm in {str(result.mine.dtype).removeprefix('torch.')} against float64"
-            yield read, judged_twice(Twice(fine, rounded, how, width), whole(result.mine))
+            yield read, hold(Twice.of(fine, rounded, how, width), whole(result.mine))
             return
 
 
@@ -259,7 +260,7 @@ def held_against_attention(result: Source, read: Sequence[Source], head: int) ->
     fine = _attention(query.double(), key.double(), value.double(), head)
     rounded = _attention(query, key, value, head)
     how = f"attention in {str(result.dtype).removeprefix('torch.')} against float64"
-    return judged_twice(Twice(fine, rounded, how, query.shape[-2]), whole(result).reshape(fine.shape))
+    return hold(Twice.of(fine, rounded, how, query.shape[-2]), whole(result).reshape(fine.shape))
 
 
 def _tokens(side: Source) -> torch.Tensor:

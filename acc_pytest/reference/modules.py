@@ -27,11 +27,10 @@ from ..mapping.pair import Pair, Plan
 from ..mapping.views import Whole
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef, readable
+from .executor import CaseRecomputer, OperatorCase
 from .golden_model.calls import BARE, ModuleCall, module_calls
 from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model, stated_dtype
-from .golden_model.replay import StepReplay, Tensors
-from .measured_bound import Twice, judged_twice
-from .one_operator import check_size, in_reals
+from .golden_model.replay import StepReplay
 from .projected import (
     ProjectedLinear,
     WeightError,
@@ -40,19 +39,107 @@ from .projected import (
     judged_by_projection,
     layers_of,
 )
-from .recomputation import FileRecomputer, Recomputation, RecomputeBudget, Recomputer, attempted, worst
+from .recomputation import Recomputation, RecomputeBudget, Recomputer, attempted, worst
+from .twice import SIZE, Twice, hold, in_reals
+
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The place of a tensor of mine."""
+class ModulePlace:
+    """The place of a tensor in a dump."""
 
     step: str
     rank: str
     slot: NodeSlot
 
 
-class TorchRecomputer(FileRecomputer):
+class DumpedCalls:
+    """The calls of modules in a dump, by the places of their tensors; `names` are the modules of the model by
+    those of the dump that are called otherwise."""
+
+    def __init__(self, dump: Dump, names: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._dump = dump
+        self._names = names
+        self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
+
+    @functools.cached_property
+    def places(self) -> dict[tuple[str, str], ModulePlace]:
+        """Every tensor, the first place of those that stand in several."""
+        places: dict[tuple[str, str], ModulePlace] = {}
+        for step in self._dump.steps:
+            for rank in self._dump.ranks:
+                for node in step.tree.walk():
+                    for slot, ref in self._dump.tensors(step, rank, node).items():
+                        place = ModulePlace(step.directory, rank.name, NodeSlot(node.path, slot))
+                        places.setdefault((ref.path, ref.member), place)
+        return places
+
+    def place(self, ref: TensorRef) -> ModulePlace:
+        """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
+        place = self.places.get((ref.path, ref.member))
+        if place is None:
+            raise OperatorError(f"{ref} is no tensor of a module")
+        return place
+
+    def around(self, place: ModulePlace) -> dict[str, ModuleCall]:
+        """The calls of the step and rank of a place, by their paths."""
+        key = place.step, place.rank
+        if key not in self._calls:
+            step = next(entry for entry in self._dump.steps if entry.directory == place.step)
+            rank = next(entry for entry in self._dump.ranks if entry.name == place.rank)
+            calls = self._calls[key] = module_calls(self._dump, step, rank)
+            for call in calls.values():
+                call.module = self._names.get(call.module, call.module)
+        return self._calls[key]
+
+    def before(self, place: ModulePlace) -> dict[str, ModuleCall] | None:
+        """The calls of the step before; none for the first, `None` where it was not dumped."""
+        if int(place.step) == 0:
+            return {}
+        before = str(int(place.step) - 1)
+        if all(step.directory != before for step in self._dump.steps):
+            return None
+        return self.around(replace(place, step=before))
+
+    def of(self, ref: TensorRef) -> ModuleCall | None:
+        """The call at the place of a tensor. Raises `OperatorError`."""
+        place = self.place(ref)
+        return self.around(place).get(place.slot.path)
+
+    def input_of(self, ref: TensorRef) -> torch.Tensor:
+        """The only input of the module that wrote a tensor. Raises `AccError` where it was not dumped, or the
+        module has several."""
+        call = self.of(ref)
+        if call is None or len(call.inputs) != 1:
+            raise OperatorError(f"{self.place(ref).slot.path} has not one input in the dump")
+        return next(iter(call.inputs.values())).open()
+
+    def by_projection(
+        self, ref: TensorRef, layers: Mapping[str, ProjectedLinear], limit: int, stated: str = ""
+    ) -> Recomputation | None:
+        """Whether what a linear layer of one input and one output wrote is right, in the type that is stated
+        for it, of a large one some of its rows; `None` of what is written by no such layer. Raises
+        `AccError`."""
+        call = self.of(ref)
+        if call is None or self.place(ref).slot.slot.kind != "output" or call.module not in layers:
+            return None
+        if len(call.inputs) != 1 or tuple(call.outputs) != (BARE,):
+            raise OperatorError(f"the input of {call.path} was not dumped")
+        layer, result = as_stated(layers[call.module], stated), call.outputs[BARE].open()
+        return judged_by_projection(layer, self.input_of(ref), result, limit, stated_dtype(stated))
+
+
+@dataclass(frozen=True)
+class MadeTensor:
+    """A tensor at its place in a step, and the call whose code made it."""
+
+    slot: NodeSlot
+    maker: ModuleCall
+    replay: StepReplay
+
+
+class TorchRecomputer(CaseRecomputer[MadeTensor]):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
     `projected` are the linear layers, by name, whose weights the model lacks, `names` the modules of the
@@ -71,43 +158,31 @@ class TorchRecomputer(FileRecomputer):
         golden: Dump | None = None,
         stated: str = "",
     ) -> None:
-        super().__init__(pairs, budget)
+        super().__init__(pairs, replace(budget, measured=True))
         self._stated = stated
         self._golden = golden
-        self._names = names
         self._dump = dump
         self._model = model
         self._projected = projected
-        self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
+        self.calls = DumpedCalls(dump, names)
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
+        self._results = functools.lru_cache(maxsize=1)(StepReplay.computed)
+        self._nudged = functools.lru_cache(maxsize=DRAWS)(StepReplay.nudged)
+        self._flat = functools.lru_cache(maxsize=1)(StepReplay.flat)
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
         pair = self._pairs[number]
         return worst([self._carried(ref) if pair.fed else self._of(ref) for ref in pair.mine.refs])
 
-    def inputs_of(self, number: int) -> list[torch.Tensor]:
-        """The only input of the module that wrote the tensor of a pair, on each rank.
-
-        Raises `AccError` where it was not dumped, or the module has several.
-        """
-        inputs = []
-        for ref in self._pairs[number].mine.refs:
-            place = self._place(ref)
-            call = self._calls_of(place).get(place.slot.path)
-            if call is None or len(call.inputs) != 1:
-                raise OperatorError(f"{place.slot.path} has not one input in the dump")
-            inputs += [tensor.open() for tensor in call.inputs.values()]
-        return inputs
-
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The outcome for all outputs of the module at `path`, in the step of a pair. The code of one without
         dumped outputs ran with that of the module around it, which handed the tensor of the pair on."""
 
         def outputs() -> Recomputation:
-            place = self._place(self._pairs[number].mine.refs[0])
-            calls = self._calls_of(place)
+            place = self.calls.place(self._pairs[number].mine.refs[0])
+            calls = self.calls.around(place)
             call, reader = calls.get(path), calls.get(place.slot.path)
             if call is None:
                 raise OperatorError(f"{path} did not run")
@@ -127,60 +202,65 @@ class TorchRecomputer(FileRecomputer):
         """Whether what the run was fed is right: as right as what the step before gave, if it is that."""
 
         def given() -> Recomputation:
-            place = self._places.get((ref.path, ref.member))
-            if place is None:
-                return Recomputation(why="it is what the run was fed")
-            step, path, index = int(place.step), place.slot.path, place.slot.slot.index
-            calls = self._calls_of(replace(place, step=str(step - 1))) if step else {}
-            before = calls[path].outputs.get(index) if path in calls else None
+            place = self.calls.places.get((ref.path, ref.member))
+            calls = None if place is None else self.calls.before(place)
+            call = None if place is None or calls is None else calls.get(place.slot.path)
+            before = None if place is None or call is None else call.outputs.get(place.slot.slot.index)
             if before is None or not torch.equal(before.open(), ref.open()):
                 return Recomputation(why="it is what the run was fed")
             return self._of(before)
 
         return attempted(given, f"looking where {ref} comes from")
 
+    def _of(self, ref: TensorRef) -> Recomputation:
+        key = ref.path, ref.member
+        return self._recomputed.of(key, lambda: self._computed(ref), f"computing {ref} again")
+
     def _computed(self, ref: TensorRef) -> Recomputation:
-        place = self._place(ref)
-        calls = self._calls_of(place)
-        writer = calls.get(place.slot.path)
-        if writer is not None and place.slot.slot.kind == "output" and writer.module in self._projected:
-            return self._by_projection(writer)
+        by_projection = self.calls.by_projection(ref, self._projected, self._budget.limit, self._stated)
+        if by_projection is not None:
+            return by_projection
+        writer, place = self.calls.of(ref), self.calls.place(ref)
         of_function = writer is not None and writer.module not in self._copies[0].modules
         if (
             writer is not None
             and of_function
-            and function_of(writer.path)
             and place.slot.slot.kind == "output"
+            and function_of(writer.path)
         ):
             return chosen_again(writer, place.slot.slot)
+        return self._held(self.case(ref))
+
+    def case(self, ref: TensorRef) -> OperatorCase[MadeTensor]:
+        """See `CaseRecomputer.case`."""
+        place = self.calls.place(ref)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
-            before = self._before(place)
+            calls, before = self.calls.around(place), self.calls.before(place)
             replay = self._replays[place.step, place.rank] = StepReplay(
                 calls, before, *self._copies, place.step, functools.partial(self._golden_calls, place)
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
-        if call not in self._outcomes:
-            largest = check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
-            module = self._copies[0].modules.get(call.module, nn.Module())
+        read = [tensor for tensor in (*call.inputs.values(), *call.outputs.values()) if tensor != ref]
+        return OperatorCase(MadeTensor(place.slot, call, replay), ref, read)
+
+    def _held(self, case: OperatorCase[MadeTensor], *, measured: bool = False) -> Recomputation:
+        """The outcome for a case; all that the code of its call made is held at once."""
+        made = case.call
+        if made.maker not in self._outcomes:
+            if (reason := self.supports(case)) is not None:
+                raise OperatorError(reason)
+            module = self._copies[0].modules.get(made.maker.module, nn.Module())
             weights = [weight.numel() for weight in module.parameters(recurse=False)]
-            with threads_for(max(largest, *weights, 0)):
-                self._outcomes[call] = self._judged(call, calls, replay)
-        outcome = self._outcomes[call].get(place.slot)
+            with threads_for(max(*(ref.header().numel for ref in (case.result, *case.read)), *weights, 0)):
+                self._outcomes[made.maker] = self._judged(made.maker, made.replay)
+        slot = made.slot
+        outcome = self._outcomes[made.maker].get(slot)
         if outcome is None:
-            raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
+            raise OperatorError(f"the module of golden does not make {slot.slot} of {slot.path}")
         return outcome
 
-    def _before(self, place: _Place) -> dict[str, ModuleCall] | None:
-        """The calls of the step before; none for the first, `None` where it was not dumped."""
-        if int(place.step) == 0:
-            return {}
-        before = str(int(place.step) - 1)
-        if all(step.directory != before for step in self._dump.steps):
-            return None
-        return self._calls_of(replace(place, step=before))
-
-    def _golden_calls(self, place: _Place) -> Mapping[str, ModuleCall]:
+    def _golden_calls(self, place: ModulePlace) -> Mapping[str, ModuleCall]:
         """The calls of golden in the step of a tensor, on the rank in the same place or the only one."""
         steps = [] if self._golden is None else [s for s in self._golden.steps if s.directory == place.step]
         if self._golden is None or not steps:
@@ -189,120 +269,81 @@ class TorchRecomputer(FileRecomputer):
         ranks = self._golden.ranks
         return module_calls(self._golden, steps[0], ranks[number if number < len(ranks) else 0])
 
-    def _judged(
-        self, call: ModuleCall, calls: dict[str, ModuleCall], replay: StepReplay
-    ) -> dict[NodeSlot, Recomputation]:
+    def _judged(self, call: ModuleCall, replay: StepReplay) -> dict[NodeSlot, Recomputation]:
         """The outcomes of all that the code of a call made."""
-        fine, rounded = replay.computed(call)
+        fine, rounded = self._results(replay, call)
+        outcomes: dict[NodeSlot, Recomputation] = {}
+        for slot in fine:
+            ref = replay.tensor_at(slot)
+            if ref is None or slot not in rounded:
+                continue
+            if slot.slot.kind != "output" and (ref.path, ref.member) not in self._paired:
+                continue  # nobody asks for it
+            case = OperatorCase(MadeTensor(slot, call, replay), ref)
+            twice, mine = self.compute(case), self._read_rows(ref)(replay.opened(ref))
+            outcome = chosen(twice, mine) or hold(twice, mine)
+            if outcome.outcome == "wrong" and slot in replay.makers:
+                outcome = replace(outcome, culprit=replay.makers[slot])
+            if outcome.outcome == "wrong" and call in replay.guessed:
+                outcome = Recomputation(why=f"nothing says how golden's code calls {call.path}")
+            outcomes[slot] = outcome
+        for computed in (self._results, self._nudged, self._flat):
+            computed.cache_clear()
+        return outcomes
+
+    def compute(self, case: OperatorCase[MadeTensor]) -> Twice:
+        """See `Executor.compute`. A head that looks at one token alone rounds nothing, and one that looks at
+        two nearly alike much, so that a few rows may have all of the noise, and in one direction: of what is
+        wrong beside the noise of one run, several tell how it varies."""
+        slot, call, replay = case.call.slot, case.call.maker, case.call.replay
+        exact, low = (tensors[slot] for tensors in self._results(replay, call))
+        mine, rows = replay.opened(case.result), self._read_rows(case.result)
+        in_two = replay.in_halves(call, exact, mine.dtype) if slot.slot.kind == "output" else None
+        low = stored_as(low, mine) if replay.is_traced(call) else low
         precise, rounding = self._copies
         coded = call.module in rounding.coded
         codes = " with weights of 8 bits" if coded else ""
         how = f"golden's module in {_name(rounding)}{codes} against {_name(precise)}"
-        outcomes: dict[NodeSlot, Recomputation] = {}
+        terms = int(exact.shape[-1]) if exact.ndim else 1
+        twice = replace(Twice.of(exact, low, how, terms), in_two=in_two, shared=coded).each(rows)
 
-        @functools.cache
-        def nudged(draw: int) -> Tensors:
-            return replay.nudged(call, draw)
+        def further() -> Twice:
+            drawn = [self._nudged(replay, call, draw).get(slot) for draw in range(DRAWS)]
+            level = self._flat(replay, call).get(slot)
+            with_level = twice if level is None else noisier(twice, rows(level))
+            return with_draws(with_level, [rows(tensor) for tensor in drawn if tensor is not None])
 
-        flat = functools.cache(lambda: replay.flat(call))
-        for place, exact in fine.items():
-            writer = calls.get(place.path)
-            refs = {} if writer is None else writer.inputs if place.slot.kind == "input" else writer.outputs
-            ref = refs.get(place.slot.index)
-            if ref is None or place not in rounded:
-                continue
-            if place.slot.kind != "output" and (ref.path, ref.member) not in self._paired:
-                continue  # nobody asks for it
-            terms = int(exact.shape[-1]) if exact.ndim else 1
-            mine = replay.opened(ref)
-            in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
-            low = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
-            read = self._read_rows(ref, mine)
-            halves = None if in_two is None else read(in_two)
-            twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves, shared=coded), read(mine)
-            outcomes[place] = judged_twice(twice, mine)
-            if asks_for_draws(outcomes[place]):
-                drawn = [
-                    read(tensor) for draw in range(DRAWS) if (tensor := nudged(draw).get(place)) is not None
-                ]
-                if (level := flat().get(place)) is not None:
-                    twice = noisier(twice, read(level))
-                outcomes[place] = with_draws(twice, mine, drawn)
-            if outcomes[place].outcome == "wrong" and place in replay.makers:
-                outcomes[place] = replace(outcomes[place], culprit=replay.makers[place])
-            if outcomes[place].outcome == "wrong" and call in replay.guessed:
-                outcomes[place] = Recomputation(why=f"nothing says how golden's code calls {call.path}")
-        return outcomes
+        return replace(twice, further=further)
 
-    def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _read_rows(self, ref: TensorRef) -> Change:
         """A function that drops rows of padding, of a finite tensor of mine and of its counterparts."""
-        left, size = self._padding.left("", self._place(ref).step, tuple(mine.shape)), mine.numel()
-        if left is None or (rows := left.rows) is None or not bool(mine.isfinite().all()):
+        header = ref.header()
+        left, size = self._padding.left("", self.calls.place(ref).step, tuple(header.shape)), header.numel
+        if left is None or (rows := left.rows) is None or not bool(ref.open().isfinite().all()):
             return lambda tensor: tensor
         return lambda made: made.reshape(-1, *rows.shape)[rows.golden] if made.numel() == size else made
 
     @functools.cached_property
     def _padding(self) -> Padding:
         """The tokens that the masks of mine hide, by the directories of its steps."""
+        places = self.calls.places
         inputs = [(pair, pair.mine.refs[0]) for pair in self._pairs if pair.fed]
-        placed = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in inputs]
+        placed = [(pair, places.get((ref.path, ref.member))) for pair, ref in inputs]
         return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in placed if place])
 
     @functools.cached_property
     def _paired(self) -> frozenset[tuple[str, str]]:
         return frozenset((ref.path, ref.member) for pair in self._pairs for ref in pair.mine.refs)
 
-    def _by_projection(self, call: ModuleCall) -> Recomputation:
-        """Whether a linear layer of one input and one output is right; of a large one some of its rows."""
-        if len(call.inputs) != 1 or tuple(call.outputs) != (BARE,):
-            raise OperatorError(f"the input of {call.path} was not dumped")
-        (ref,) = call.inputs.values()
-        mine = call.outputs[BARE].open()
-        with threads_for(max(ref.header().numel, mine.numel())):
-            layer = as_stated(self._projected[call.module], self._stated)
-            return judged_by_projection(
-                layer, ref.open(), mine, self._budget.limit, stated_dtype(self._stated)
-            )
-
-    def _place(self, ref: TensorRef) -> _Place:
-        """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
-        place = self._places.get((ref.path, ref.member))
-        if place is None:
-            raise OperatorError(f"{ref} is no tensor of a module")
-        return place
-
     def computes(self, number: int) -> bool:
         """Whether the tensor of a pair is what a run was fed, or the model has the module that it is of."""
         if self._pairs[number].fed:
             return True
         try:
-            place = self._place(self._pairs[number].mine.refs[0])
-            call = self._calls_of(place).get(place.slot.path)
+            call = self.calls.of(self._pairs[number].mine.refs[0])
         except AccError:
             return False
         return call is not None and call.module in self._copies[0].modules
-
-    @functools.cached_property
-    def _places(self) -> dict[tuple[str, str], _Place]:
-        """Every tensor of mine, the first place of those that stand in several."""
-        places: dict[tuple[str, str], _Place] = {}
-        for step in self._dump.steps:
-            for rank in self._dump.ranks:
-                for node in step.tree.walk():
-                    for slot, ref in self._dump.tensors(step, rank, node).items():
-                        place = _Place(step.directory, rank.name, NodeSlot(node.path, slot))
-                        places.setdefault((ref.path, ref.member), place)
-        return places
-
-    def _calls_of(self, place: _Place) -> dict[str, ModuleCall]:
-        key = place.step, place.rank
-        if key not in self._calls:
-            step = next(entry for entry in self._dump.steps if entry.directory == place.step)
-            rank = next(entry for entry in self._dump.ranks if entry.name == place.rank)
-            calls = self._calls[key] = module_calls(self._dump, step, rank)
-            for call in calls.values():
-                call.module = self._names.get(call.module, call.module)
-        return self._calls[key]
 
     @functools.cached_property
     def _copies(self) -> tuple[ModelCopy, ModelCopy]:
@@ -325,31 +366,44 @@ def _name(copy: ModelCopy) -> str:
     return str(copy.dtype).removeprefix("torch.")
 
 
+def chosen(twice: Twice, mine: torch.Tensor) -> Recomputation | None:
+    """Whether whole numbers and truth values are each as one of the computations has it; `None` of others."""
+    assert twice.rounded is not None
+    fine, rounded = twice.exact.value, twice.rounded(mine.dtype)
+    numbers = (fine, rounded, mine)
+    if all(side.is_floating_point() or side.is_complex() for side in numbers):
+        return None
+    if any(side.numel() != mine.numel() for side in numbers):
+        return Recomputation(why=SIZE)
+    fine, rounded = fine.reshape(mine.shape), rounded.reshape(mine.shape)
+    equal = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
+    if bool(equal.all()):
+        return Recomputation("right", 0.0)
+    if bool((fine == rounded.to(fine.dtype)).all()):
+        count = int((~equal).sum())
+        return Recomputation("wrong", None, f"{count} of {mine.numel()} elements are not those it makes")
+    return Recomputation(why="it chose other elements, which it may among equal ones")
+
+
 DRAWS = 8
 """Runs of a module whose inputs are off by roundings: how much its noise varies."""
 
 
-def asks_for_draws(result: Recomputation) -> bool:
-    """Whether the noise of one run may say too little of a tensor that is wrong beside it. A head that looks
-    at one token alone rounds nothing, and one that looks at two nearly alike much, so that a few rows may
-    have all of the noise, and in one direction."""
-    return result.outcome == "wrong" and result.error is not None
+def with_draws(twice: Twice, drawn: Sequence[torch.Tensor]) -> Twice:
+    """`twice` with the noise of several draws (`Twice.draws`). Draws of another shape, which chose otherwise,
+    tell nothing, nor do fewer than all."""
+    alike = tuple(tensor for tensor in drawn if tensor.shape == twice.exact.value.shape)
+    return replace(twice, draws=alike if len(alike) == DRAWS else ())
 
 
-def with_draws(twice: Twice, mine: torch.Tensor, drawn: Sequence[torch.Tensor]) -> Recomputation:
-    """The outcome by the noise of several draws (`Twice.draws`), for what is wrong by that of one run. Draws
-    of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
-    alike = tuple(tensor for tensor in drawn if tensor.shape == twice.fine.shape)
-    return judged_twice(replace(twice, draws=alike if len(alike) == DRAWS else ()), mine)
-
-
-def noisier(twice: Twice, candidate: torch.Tensor | None) -> Twice:
+def noisier(twice: Twice, candidate: torch.Tensor) -> Twice:
     """`twice` with `candidate` as its rounded computation, where that is further off."""
-    if candidate is None or candidate.shape != twice.fine.shape:
+    fine = twice.exact.value
+    if candidate.shape != fine.shape or twice.rounded is None:
         return twice
-    fine = in_reals(twice.fine).double()
-    off, before = (float((in_reals(tensor).double() - fine).norm()) for tensor in (candidate, twice.rounded))
-    return replace(twice, rounded=candidate) if off > before else twice
+    rounded, fine = twice.rounded(candidate.dtype), in_reals(fine).double()
+    off, before = (float((in_reals(tensor).double() - fine).norm()) for tensor in (candidate, rounded))
+    return replace(twice, rounded=lambda _: candidate) if off > before else twice
 
 
 def stored_as(rounded: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
@@ -437,7 +491,11 @@ class OutlinedRecomputer(Recomputer):
         layers = {node: as_stated(layers[node], self._plan.stated)}
         return attempted(
             lambda: judged_by_golden(
-                pair, layers, self._mine.inputs_of(number), limit, stated_dtype(self._plan.stated)
+                pair,
+                layers,
+                list(map(self._mine.calls.input_of, pair.mine.refs)),
+                limit,
+                stated_dtype(self._plan.stated),
             ),
             f"holding {pair.id} to golden",
         )

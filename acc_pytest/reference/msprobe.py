@@ -7,7 +7,7 @@ determine.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from ..tensors.dtypes import by_name
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
-from .aten import CallRecomputer, Results, function_results
+from .aten import CallRecomputer, Results, TorchCall, function_results
+from .executor import OperatorCase
 from .recomputation import Recomputation
 
 _RECORDS = "dump.json"
@@ -67,8 +68,10 @@ class MsprobeRecomputer(CallRecomputer):
         results = (pair for pair in reversed(self._pairs) if pair.mine.slot.startswith("output"))
         return {(pair.step, pair.rank, pair.mine.node): pair.mine for pair in results}
 
-    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
-        return _called(_place(ref))
+    def case(self, ref: TensorRef) -> OperatorCase[TorchCall]:
+        """See `CaseRecomputer.case`."""
+        results, index, read = _called(_place(ref))
+        return self.case_of(results, index, ref, read)
 
 
 def _place(ref: TensorRef) -> _Recorded:

@@ -6,11 +6,11 @@ With x what mine gave the layer and y what it made, P and b the projections of g
     e S = y S - x P - b S,    |e|^2 = mean over the columns of the squares, summed over rows
 
 Storing y in the type of mine, of unit roundoff u, leaves u |y| / sqrt(6): an error spread evenly over half
-of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `measured_bound`, and 1.5 times
+of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `twice`, and 1.5 times
 that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights
 of mine may have been rounded, that counts as noise too: in proportion to each weight, or evenly where weights
 are whole numbers of steps. Rows that weigh alike, and what is too large or small as a whole, are bounded as
-in `row_bounds`: a row of the error is as many numbers as P has columns.
+in `rows`: a row of the error is as many numbers as P has columns.
 """
 
 from __future__ import annotations
@@ -20,24 +20,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from ..base.threads import threads_for
 from ..dumps.torch_model import Outline
 from ..errors import OperatorError
-from ..judging.tolerance import PER_LAYER, scatter_of, scatter_text
+from ..judging.tolerance import PER_LAYER, scatter_of
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
 from ..tensors.dtypes import FloatFormat, by_name, by_torch
 from ..tensors.projection import MOST_WIDTH, signs
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source
-from .measured_bound import HALVES_RATIO, RATIO, ROW_RATIO, RowErrors, fewest_samples, with_bias, with_typical
-from .one_operator import SIZE, one_operator_tolerance
 from .recomputation import Recomputation
+from .rows import (
+    HALVES_RATIO,
+    RATIO,
+    ROW_RATIO,
+    SINGLE,
+    RowErrors,
+    alike,
+    by_norms,
+    fewest_samples,
+    worst_row,
+)
+from .twice import SIZE, one_operator_tolerance
 
-_SINGLE = 2.0**-24
 _ROWS = 1 << 20
 """Elements of a block of rows that is looked at together: 8 MiB in float64."""
 
@@ -68,6 +76,7 @@ class _Squares:
     the same weights spread evenly would make, the right result by its projection, and the product of that
     with the error; each is a mean over `width` numbers."""
 
+    width: int
     error: torch.Tensor
     size: torch.Tensor
     halves: torch.Tensor
@@ -75,7 +84,6 @@ class _Squares:
     even_terms: torch.Tensor
     right: torch.Tensor
     along: torch.Tensor
-    width: int
 
 
 def as_stated(layer: ProjectedLinear, stated: str) -> ProjectedLinear:
@@ -118,21 +126,8 @@ def judged_by_projection(
     assert fmt is not None
     with threads_for(x.numel() + y.numel() + projection.numel()):
         squares = _squares(x, y, projection, shift)
-        judged = _judged(layer, squares, y, _Rows(mine.shape[:-1], every, y), fmt)
+        judged = _judged(layer, squares, y, fmt, mine.shape[:-1], every)
     return replace(judged, reason=f"{judged.reason}, one row in {every}") if every > 1 else judged
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows that are looked at: of a tensor of so many, one in `every`; and their `values`."""
-
-    shape: torch.Size
-    every: int
-    values: torch.Tensor
-
-    def place(self, number: int) -> list[int]:
-        """The place of a row."""
-        return [int(place) for place in np.unravel_index(number * self.every, self.shape)]
 
 
 def _squares(
@@ -149,115 +144,72 @@ def _squares(
         error, exact = y @ drawn - right, right.square().mean(1)
         size = torch.maximum(y.square().sum(1), exact)
         halves = (first.square() + second.square()).mean(1)
-        terms, even, along = (
-            x.square() @ energies,
-            x.square().sum(1) * energies.mean(),
-            (error * right).mean(1),
-        )
+        squares, along = x.square(), (error * right).mean(1)
+        terms, even = squares @ energies, squares.sum(1) * energies.mean()
         blocks.append((error.square().mean(1), size, halves, terms, even, exact, along))
-    error, size, halved, summed, even, right, along = (
-        map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 7
-    )
-    return _Squares(error, size, halved, summed, even, right, along, projection.shape[1])
+    parts = [torch.cat(part) for part in zip(*blocks)] if blocks else [torch.zeros(0)] * 7
+    return _Squares(projection.shape[1], *parts)
 
 
 def _judged(
-    layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor, rows: _Rows, fmt: FloatFormat
+    layer: ProjectedLinear,
+    squares: _Squares,
+    mine: torch.Tensor,
+    fmt: FloatFormat,
+    shape: Sequence[int],
+    every: int,
 ) -> Recomputation:
+    """The outcome of rows of mine, one in `every` of a tensor of as many as `shape` says."""
     total = float(squares.size.sum())
     if not math.isfinite(total + float(squares.error.sum())):
         raise OperatorError("it has values that are not finite")
     if not total:
         return Recomputation("right", 0.0)
-    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.weight_error)
+    # The rounding of each row, squared: storing it, storing two halves, adding up what cancels.
+    length, rounding = mine.shape[-1], fmt.roundoff / math.sqrt(6)
+    relative, is_even = layer.weight_error or WeightError(rounding)
+    of_weights = relative**2 * (squares.even_terms if is_even else squares.terms)
+    stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12 + of_weights
+    halved = stored + rounding**2 * squares.halves
+    summed = (PER_LAYER * SINGLE) ** 2 * length * squares.terms
+    error, noise, apart, cancelled = (
+        math.sqrt(float(term.sum()) / total) for term in (squares.error, stored, halved, summed)
+    )
+    floor, why = 0.0, ""
+    if fmt.roundoff <= SINGLE:  # a device may multiply with less
+        single = one_operator_tolerance(fmt.name, fmt.name, length, math.sqrt(total / mine.numel()))
+        floor, why = single.value, single.reason
+
+    def by_norm(samples: int) -> Recomputation:
+        what = f"the rounding of {fmt.name}, {noise:.3g}"
+        held = by_norms(error, noise, samples, what, floor=floor, why=why, halved=apart, summed=cancelled)
+        return replace(held, reason=f"{held.reason} (by a projection of golden's weight)")
+
     samples = round(squares.width * total**2 / float(squares.size.square().sum()))
-    overall = _by_norm(noise, squares, mine, samples)
+    overall = by_norm(samples)
     if overall.outcome == "wrong":
-        overall = _by_norm(noise, squares, mine, fewest_samples(mine, samples))
-    return _row_by_row(overall, noise, squares, rows)
-
-
-@dataclass(slots=True)
-class _Noise:
-    """The rounding of each row, squared: storing it, storing two halves, adding up what cancels."""
-
-    fmt: FloatFormat
-    stored: torch.Tensor
-    halved: torch.Tensor
-    summed: torch.Tensor
-
-    @classmethod
-    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, weights: WeightError | None) -> _Noise:
-        rounding = fmt.roundoff / math.sqrt(6)
-        stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12
-        relative, is_even = weights or WeightError(rounding)
-        stored = stored + relative**2 * (squares.even_terms if is_even else squares.terms)
-        halved = stored + rounding**2 * squares.halves
-        return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
-
-
-def _by_norm(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
-    """All rows together; their errors are made of so many independent numbers."""
-    total = float(squares.size.sum())
-    terms = squares.error, noise.stored, noise.halved, noise.summed
-    error, stored, halved, summed = (math.sqrt(float(term.sum()) / total) for term in terms)
-    scatter = scatter_of(samples)
-    allowed = RATIO * scatter * stored
-    reason = f"{RATIO:g}{scatter_text(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
-    if (apart := HALVES_RATIO * scatter * halved) > allowed:
-        allowed = apart
-        reason = f"{HALVES_RATIO:g}{scatter_text(samples)} times that of two halves, {halved:.3g}"
-    if noise.fmt.roundoff <= _SINGLE:
-        rms = math.sqrt(total / mine.numel())
-        single = one_operator_tolerance(noise.fmt.name, noise.fmt.name, mine.shape[-1], rms)
-        if single.value > allowed:
-            allowed, reason = single.value, single.reason
-    allowed += summed
-    outcome = "right" if error <= allowed else "wrong"
-    reason += " (by a projection of golden's weight)"
-    return Recomputation(outcome, error, "", stored, allowed, reason)
-
-
-def _row_by_row(overall: Recomputation, noise: _Noise, squares: _Squares, rows: _Rows) -> Recomputation:
-    """The outcome of all rows: `overall` where each is right too."""
-    if overall.outcome == "wrong" or not rows.shape or overall.noise is None or overall.allowed is None:
+        overall = by_norm(fewest_samples(mine, samples))
+    if overall.outcome == "wrong" or not shape or overall.allowed is None:
         return overall
-    floor = noise.fmt.roundoff**4 * float(squares.size.mean())
-    sizes = squares.size.clamp_min(floor)
-    bounds = (
-        ROW_RATIO * scatter_of(squares.width) * (noise.halved / sizes).sqrt() + (noise.summed / sizes).sqrt()
-    )
-    if noise.fmt.roundoff <= _SINGLE:
+    least = fmt.roundoff**4 * float(squares.size.mean())
+    sizes, exact = squares.size.clamp_min(least), squares.right.clamp_min(least)
+    bounds = ROW_RATIO * scatter_of(squares.width) * (halved / sizes).sqrt() + (summed / sizes).sqrt()
+    if fmt.roundoff <= SINGLE:
         bounds = bounds.clamp_min(ROW_RATIO * overall.allowed)
-    shares = (squares.error / sizes).sqrt()
-    worst = int((shares / bounds).argmax())
-    share, allowed = float(shares[worst]), float(bounds[worst])
-    overall = replace(overall, row_error=share, row_allowed=allowed)
-    if share <= allowed:
-        return _alike(overall, noise, squares, sizes, rows.values)
-    beyond = int((shares > bounds).sum())
-    reason = (
-        f"{beyond} of {len(shares)} rows are wrong; row {rows.place(worst)} is {share:.3g} off, "
-        f"{allowed:.3g} is allowed"
-    )
-    return replace(overall, outcome="wrong", why=reason)
-
-
-def _alike(
-    overall: Recomputation, noise: _Noise, squares: _Squares, sizes: torch.Tensor, values: torch.Tensor
-) -> Recomputation:
-    """The outcome of rows that weigh alike. In float32 a device may multiply with less."""
-    if noise.fmt.roundoff <= _SINGLE:
+    overall = worst_row(overall, (squares.error / sizes).sqrt(), bounds, shape, every)
+    if overall.outcome == "wrong" or fmt.roundoff <= SINGLE:
         return overall
-    rounding = torch.maximum(noise.stored, (HALVES_RATIO / RATIO) ** 2 * noise.halved) + noise.summed
-    nothing = torch.zeros_like(rounding)
-    norms = squares.error.sqrt(), rounding.sqrt(), sizes.sqrt()
-    judged = with_typical(overall, RowErrors(*norms, squares.along, nothing, squares.width, values), 0.0)
-    if judged.outcome == "wrong":
-        return judged
-    exact = squares.right.clamp_min(noise.fmt.roundoff**4 * float(squares.size.mean())).sqrt()
-    rows = RowErrors(*norms[:2], exact, squares.along, nothing, squares.width, values)
-    return with_bias(judged, rows, noise.fmt.roundoff)
+    rounding_of_rows = (torch.maximum(stored, (HALVES_RATIO / RATIO) ** 2 * halved) + summed).sqrt()
+    rows = RowErrors(
+        squares.error.sqrt(),
+        rounding_of_rows,
+        sizes.sqrt(),
+        squares.along,
+        torch.zeros_like(sizes),
+        squares.width,
+        mine,
+    )
+    return alike(overall, rows, 0.0, fmt.roundoff, exact.sqrt())
 
 
 # Linear layers of mine beside the projections of golden's weights, whatever the two call them and however

@@ -9,9 +9,7 @@ from typing import Protocol
 
 from ..base.reason import Reason
 from ..errors import AccError, RefusedCall, guarded
-from ..mapping.pair import Operand, Pair
 from ..reporting.texts import shortened
-from ..tensors.ref import TensorRef
 
 WRONG_ITSELF = "is wrong on its own inputs"
 WRONG = "the operator is wrong on its own inputs"
@@ -25,7 +23,7 @@ class Recomputation:
     `error` is the relative L2 distance from the exact result, `None` where it has no value. `allowed` is what
     it was held against and `reason` how that came to be, `noise` what rounding was measured to do;
     `row_error` and `row_allowed` are those of the worst row, `typical_error` those of a typical one, and
-    `bias` is how much all of it is too large or small (`row_bounds`). They are `None` and empty where it was
+    `bias` is how much all of it is too large or small (`rows`). They are `None` and empty where it was
     judged in another way. `sources` are the numbers of the pairs that it was found to be computed from, by
     values of both sides: it reads nothing else.
     """
@@ -182,31 +180,6 @@ class Recomputations:
         if key not in self._outcomes:
             self._outcomes[key] = attempted(compute, doing)
         return self._outcomes[key]
-
-
-class FileRecomputer(Recomputer):
-    """Computes what made the tensor of a file again, each tensor once (`_computed`)."""
-
-    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
-        self._pairs = pairs
-        self._budget = budget
-        self._recomputed = Recomputations()
-
-    def of_pair(self, number: int) -> Recomputation:
-        return self._of_operand(self._pairs[number].mine)
-
-    def _of_operand(self, operand: Operand) -> Recomputation:
-        if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} is read, not written by it")
-        return worst([self._of(ref) for ref in operand.refs])
-
-    def _of(self, ref: TensorRef) -> Recomputation:
-        key = ref.path, ref.member
-        return self._recomputed.of(key, lambda: self._computed(ref), f"computing {ref} again")
-
-    def _computed(self, ref: TensorRef) -> Recomputation:
-        """Raises `AccError` for everything that keeps it from being computed again."""
-        raise NotImplementedError
 
 
 def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation:

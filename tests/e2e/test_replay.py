@@ -18,10 +18,10 @@ from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.planner import plan
-from acc_pytest.reference import modules as recompute_torch
+from acc_pytest.reference import modules
 from acc_pytest.reference.golden_model.models import load_model
-from acc_pytest.reference.measured_bound import judged_twice
 from acc_pytest.reference.recomputation import RecomputeBudget
+from acc_pytest.reference.twice import hold
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 from tests.dumps.hooked_models import debugger_run, sglang_run
@@ -608,15 +608,15 @@ def test_containers_that_were_not_dumped_round_as_mine_did(
     streams: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def noted(twice: Any, mine: torch.Tensor) -> Any:
-        streams.append((twice.rounded, mine))
-        return judged_twice(twice, mine)
+        streams.append((twice.rounded(mine.dtype), mine))
+        return hold(twice, mine)
 
-    monkeypatch.setattr(recompute_torch, "judged_twice", noted)
+    monkeypatch.setattr(modules, "hold", noted)
     dumps = [open_dump(str(side)) for side in sides]
     made = plan(*dumps)
     number = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.layers.2")
     budget = RecomputeBudget(1 << 20, measured=True)
-    recomputer = recompute_torch.TorchRecomputer(dumps[1], made.pairs, load_model(str(checkpoint)), budget)
+    recomputer = modules.TorchRecomputer(dumps[1], made.pairs, load_model(str(checkpoint)), budget)
     assert recomputer.of_pair(number).outcome == "right"
     assert all(torch.equal(rounded, mine) for rounded, mine in streams if mine.shape[-1] == 64)
 
@@ -649,7 +649,7 @@ def test_what_code_around_dumped_modules_computed_again_is_evidence(tmp_path: Pa
     made = plan(*dumps)
     number = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.layers.2")
     model = load_model(str(checkpoint))
-    recomputer = recompute_torch.TorchRecomputer(dumps[1], made.pairs, model, RecomputeBudget(1 << 20, True))
+    recomputer = modules.TorchRecomputer(dumps[1], made.pairs, model, RecomputeBudget(1 << 20, True))
     assert "root.model.layers.1" in made.between[number]
     outcomes = {path: recomputer.of_operator(number, path).outcome for path in made.between[number]}
     assert set(outcomes.values()) == {"right"}

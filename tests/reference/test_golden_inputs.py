@@ -34,8 +34,8 @@ from acc_pytest.reference.golden_inputs import (
     number_of,
     operator_directory,
 )
-from acc_pytest.reference.one_operator import SIZE
 from acc_pytest.reference.recomputation import Recomputation, Recomputations, attempted, worst
+from acc_pytest.reference.twice import SIZE
 from acc_pytest.reporting.row import Row
 from acc_pytest.running.comparison import ComparisonMode
 from acc_pytest.settings import find_config, read_config

@@ -11,10 +11,9 @@ import torch
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
-from acc_pytest.reference import one_operator
-from acc_pytest.reference.one_operator import agrees, check_size, judged, moved
 from acc_pytest.reference.projected import ProjectedLinear, WeightError, judged_by_projection
 from acc_pytest.reference.recomputation import LOOKING, Recomputation
+from acc_pytest.reference.twice import SIZE, Twice, check_size, hold, judged, moved
 from acc_pytest.tensors.projection import projection
 from acc_pytest.tensors.ref import TensorRef
 
@@ -22,6 +21,10 @@ T = torch.tensor
 EXACT = torch.linspace(1.0, 2.0, 64, dtype=torch.float64)
 FACTOR = 8.0
 """The factor of T: 8 times what roundings of one layer leave (docs/bounds.md)."""
+
+
+def agrees(expected: Unrounded, mine: torch.Tensor) -> Recomputation:
+    return hold(Twice(expected), mine)
 
 
 def outcome(expected: Unrounded, mine: torch.Tensor) -> str:
@@ -85,7 +88,7 @@ def test_an_image_is_compared_where_only_that_is_determined() -> None:
 
 
 def test_another_size_is_no_result_and_another_shape_of_it_is() -> None:
-    assert agrees(Unrounded(EXACT), EXACT[:-1]).why == one_operator.SIZE
+    assert agrees(Unrounded(EXACT), EXACT[:-1]).why == SIZE
     assert outcome(Unrounded(EXACT), EXACT.reshape(8, 8)) == "right"
 
 

@@ -104,6 +104,13 @@ class StepReplay:
             raise OperatorError(f"{slot} of {path} is what the run was fed")
         return call.inside
 
+    def tensor_at(self, place: NodeSlot) -> TensorRef | None:
+        """The tensor of mine at a place; `None` where none was dumped."""
+        call = self._calls.get(place.path)
+        if call is None:
+            return None
+        return (call.inputs if place.slot.kind == "input" else call.outputs).get(place.slot.index)
+
     def computed(self, call: ModuleCall) -> tuple[Tensors, Tensors]:
         """The results of a call's code by the finer copy and by the rounding one: its outputs, and the inputs
         of the calls in it. Raises `AccError`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,15 +12,10 @@ import torch
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
 from acc_pytest.judging.tolerance import scatter_of
-from acc_pytest.reference.measured_bound import (
-    Twice,
-    agrees_as_measured,
-    fewest_samples,
-    judged_twice,
-    roundings,
-)
-from acc_pytest.reference.modules import DRAWS, asks_for_draws, stored_as, with_draws
+from acc_pytest.reference.modules import DRAWS, chosen, stored_as, with_draws
 from acc_pytest.reference.recomputation import Recomputation
+from acc_pytest.reference.rows import fewest_samples, roundings
+from acc_pytest.reference.twice import Twice, hold
 
 FINE = torch.randn(64, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ROUNDED = FINE.bfloat16()
@@ -27,7 +23,8 @@ NOISE = float((ROUNDED.double() - FINE).norm() / FINE.norm())
 
 
 def judged(mine: torch.Tensor, fine: torch.Tensor = FINE, rounded: torch.Tensor = ROUNDED) -> Recomputation:
-    return judged_twice(Twice(fine, rounded, "told how"), mine)
+    twice = Twice.of(fine, rounded, "told how")
+    return chosen(twice, mine) or hold(twice, mine)
 
 
 def off(times: float) -> torch.Tensor:
@@ -110,10 +107,10 @@ def test_noise_that_all_rows_share_may_have_a_direction() -> None:
     """That of weights of whole numbers: here each channel is up to 0.8 % too large in all rows."""
     drawn = torch.rand(FINE.shape[-1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     mine, noise = FINE * (1 + 0.008 * drawn), FINE * (1 + 0.008 * (drawn - 0.5))
-    found = judged_twice(Twice(FINE, noise.bfloat16(), "told how", shared=True), mine.bfloat16())
+    found = hold(replace(Twice.of(FINE, noise.bfloat16(), "told how"), shared=True), mine.bfloat16())
     assert (found.outcome, found.bias) == ("right", None)
-    assert judged_twice(Twice(FINE, noise.bfloat16(), "told how"), mine.bfloat16()).outcome == "wrong"
-    twice = judged_twice(Twice(FINE, noise.bfloat16(), "told how", shared=True), (FINE * 1.02).bfloat16())
+    assert hold(Twice.of(FINE, noise.bfloat16(), "told how"), mine.bfloat16()).outcome == "wrong"
+    twice = hold(replace(Twice.of(FINE, noise.bfloat16(), "told how"), shared=True), (FINE * 1.02).bfloat16())
     assert twice.outcome == "wrong"
 
 
@@ -138,8 +135,8 @@ def test_one_percent_beside_a_row_whose_rounding_is_all_of_the_noise_is_seen() -
     rounded[0] *= 1 + 0.04 * torch.randn(FINE.shape[1], generator=draw, dtype=torch.float64)
     mine = fine + 0.01 * torch.randn(FINE.shape, generator=draw, dtype=torch.float64) * fine.abs()
     mine[0] = fine[0]
-    found = judged_twice(
-        Twice(fine, torch.cat([rounded[:1], fine[1:].bfloat16()]).double(), "told how"), mine.bfloat16()
+    found = hold(
+        Twice.of(fine, torch.cat([rounded[:1], fine[1:].bfloat16()]).double(), "told how"), mine.bfloat16()
     )
     assert found.outcome == "wrong"
     assert found.error is not None
@@ -203,30 +200,34 @@ def test_halves_that_cancel_may_be_rounded() -> None:
     first = 50 * FINE.flip(0)
     in_two = first.bfloat16() + (FINE - first).bfloat16()
     assert judged(in_two).outcome == "wrong"
-    found = judged_twice(Twice(FINE, ROUNDED, "", in_two=in_two), in_two)
+    found = hold(replace(Twice.of(FINE, ROUNDED, ""), in_two=in_two), in_two)
     assert found.outcome == "right"
     assert found.reason.startswith(
         "1.5*1.04 (scatter of 8192 elements) times that of a product summed in two"
     )
 
 
-def refused() -> torch.Tensor:
+def as_rounded(_: torch.dtype) -> torch.Tensor:
+    return ROUNDED
+
+
+def refused(_: torch.dtype) -> torch.Tensor:
     raise OperatorError("not for bfloat16")
 
 
 @pytest.mark.parametrize(
     ("expected", "rounded", "said"),
     [
-        (Unrounded(FINE), lambda: ROUNDED, "2*1.04 (scatter"),
+        (Unrounded(FINE), as_rounded, "2*1.04 (scatter"),
         (Unrounded(FINE), refused, "only one computation is possible (not for bfloat16): T = 8*"),
         (Unrounded(ROUNDED.double(), moved=True), refused, ""),
         (Unrounded(FINE, others=(FINE + 1,)), refused, "T = 8*"),
     ],
 )
 def test_an_operator_is_judged_beside_a_second_computation_where_there_is_one(
-    expected: Unrounded, rounded: Callable[[], torch.Tensor], said: str
+    expected: Unrounded, rounded: Callable[[torch.dtype], torch.Tensor], said: str
 ) -> None:
-    found = agrees_as_measured(expected, rounded, ROUNDED, "")
+    found = hold(Twice(expected, rounded), ROUNDED)
     assert found.outcome == "right"
     assert found.reason.startswith(said)
 
@@ -235,13 +236,13 @@ def test_sums_that_cancel_may_be_off_by_the_rounding_of_their_terms() -> None:
     sizes = torch.full_like(FINE, 1e5)
     for magnitude, said in ((lambda: sizes, "right"), (None, "wrong")):
         expected = Unrounded(FINE, 4096, magnitude)
-        assert agrees_as_measured(expected, lambda: ROUNDED, off(8), "").outcome == said
+        assert hold(Twice(expected, as_rounded), off(8)).outcome == said
 
 
 def test_what_cancelling_sums_add_to_the_bound_is_said_where_it_is_worth_it() -> None:
     def reason(size: float) -> str:
         expected = Unrounded(FINE, 4096, lambda: torch.full_like(FINE, size))
-        return agrees_as_measured(expected, lambda: ROUNDED, ROUNDED, "").reason
+        return hold(Twice(expected, as_rounded), ROUNDED).reason
 
     assert " for sums that cancel" in reason(1e5)
     assert "cancel" not in reason(1.0)
@@ -254,7 +255,7 @@ def test_single_values_are_bound_by_their_own_size() -> None:
     mine[3, 3] *= 1.2
     for singly, said in ((True, "wrong"), (False, "right")):
         expected = Unrounded(fine.reshape(-1, 1), singly=singly)
-        found = agrees_as_measured(expected, lambda: fine.bfloat16(), mine.reshape(-1, 1), "")
+        found = hold(Twice(expected, lambda dtype: fine.to(dtype)), mine.reshape(-1, 1))
         assert found.outcome == said
 
 
@@ -277,15 +278,15 @@ TURNS = torch.polar(torch.ones_like(ANGLES), ANGLES)
 )
 def test_complex_numbers_are_rounded_as_their_parts_are(mine: torch.Tensor, said: str) -> None:
     fine = TURNS.to(torch.complex64)
-    assert judged_twice(Twice(fine, fine, "told how"), mine.to(torch.complex64)).outcome == said
-    measured = agrees_as_measured(Unrounded(TURNS), lambda: fine, mine.to(torch.complex64), "told how")
+    assert hold(Twice.of(fine, fine, "told how"), mine.to(torch.complex64)).outcome == said
+    measured = hold(Twice(Unrounded(TURNS), lambda _: fine), mine.to(torch.complex64))
     assert measured.outcome == said
 
 
 def test_one_complex_number_is_a_row_of_two() -> None:
     fine = torch.tensor(3 + 4j)
-    assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
-    assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"
+    assert hold(Twice.of(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
+    assert hold(Twice.of(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"
 
 
 # Several draws of the noise of a tensor that one run calls wrong.
@@ -320,11 +321,11 @@ def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
     """The run has noise of 1 %, of which mine may have 2, and of the noisiest draw too. By how much draws
     differ widens nothing: 7 times the noise is wrong beside draws of a third to twice of it."""
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
-    twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
+    twice = Twice.of(exact, noisy(exact, 0.01, 2), "in bfloat16")
     mine = noisy(exact, error, 3).bfloat16()
-    found = judged_twice(twice, mine)
-    assert asks_for_draws(found), found
-    again = with_draws(twice, mine, drawn(exact, sizes))
+    found = hold(twice, mine)
+    assert (found.outcome, found.error is None) == ("wrong", False)
+    again = hold(with_draws(twice, drawn(exact, sizes)), mine)
     assert again.outcome == outcome, again
     assert ("the noisiest of 8 draws" in again.reason) == (len(sizes) == DRAWS)
 
@@ -332,16 +333,16 @@ def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
 def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> None:
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     exact[0] *= 50
-    twice = Twice(exact, exact.bfloat16(), "in bfloat16")
+    twice = Twice.of(exact, exact.bfloat16(), "in bfloat16")
     mine = exact.bfloat16()
     mine[9] = 0
-    found = judged_twice(twice, mine)
-    assert asks_for_draws(found), found
+    found = hold(twice, mine)
+    assert (found.outcome, found.error is None) == ("wrong", False)
     draws = []
     for number, size in enumerate(SIZES):
         draws.append(exact.clone())
         draws[-1][0] = noisy(exact, size, number)[0]
-    again = with_draws(twice, mine, draws)
+    again = hold(with_draws(twice, draws), mine)
     assert again.outcome == "wrong"
     assert "rows are wrong; row [9]" in again.why
 
@@ -356,11 +357,11 @@ def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) ->
     one = torch.zeros(1000, 1)
     one[7] = 1.0
     mine = (exact + off * one * unit).bfloat16()
-    found = judged_twice(Twice(exact, exact.bfloat16(), "in bfloat16"), mine)
-    assert asks_for_draws(found), found
-    twice = Twice(exact, exact.bfloat16(), "in bfloat16")
+    found = hold(Twice.of(exact, exact.bfloat16(), "in bfloat16"), mine)
+    assert (found.outcome, found.error is None) == ("wrong", False)
+    twice = Twice.of(exact, exact.bfloat16(), "in bfloat16")
     draws = [exact + 0.01 * one * unit] * DRAWS
-    assert with_draws(twice, mine, draws).outcome == outcome
+    assert hold(with_draws(twice, draws), mine).outcome == outcome
 
 
 def test_a_rounded_computation_is_stored_as_mine_where_that_is_coarser() -> None:
@@ -370,7 +371,7 @@ def test_a_rounded_computation_is_stored_as_mine_where_that_is_coarser() -> None
     assert stored_as(exact, torch.zeros(4, dtype=torch.int8)) is exact
 
 
-# row_bounds: of how many independent roundings is a bias the mean?
+# rows: of how many independent roundings is a bias the mean?
 
 
 ROWS, CHANNELS, BIAS_DRAWS = 48, 32, 300
