@@ -21,20 +21,19 @@ from typing import Any
 import torch
 
 from ..base.reason import Reason
-from ..base.texts import parsed
-from ..errors import OperatorError
+from ..errors import FormatError, OperatorError
 from ..ge_operators import Unrounded
 from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.pair import Operand, Pair
 from ..operators import known
 from ..reporting.texts import shortened
-from ..tensors.location import names_at, on_disk
+from ..tensors.location import names_at
 from ..tensors.ref import TensorRef
 from .case import Case
 from .executor import CaseRecomputer, OperatorCase
 from .golden import Golden, in_shape
 from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
-from .prepare import prepare, tensors_in
+from .prepare import param_of, prepare, tensors_in
 from .recomputation import (
     DOUBTS,
     LOOKING,
@@ -45,7 +44,6 @@ from .recomputation import (
     full_name,
     worst,
 )
-from .sources import PARAM_FILE
 from .twice import Twice, check_size
 
 
@@ -79,6 +77,8 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         self._small = small
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
+        # The last operators are looked at by each of their outputs, and with golden's inputs.
+        self._golden = functools.lru_cache(maxsize=_GOLDENS)(lambda directory: Golden(self._case(directory)))
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the operator of mine that wrote the tensor of a pair is right, on every rank.
@@ -160,7 +160,7 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
 
     @functools.cached_property
     def _golden_inputs(self) -> GoldenInputs:
-        return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
+        return GoldenInputs(self._pairs, self._parents, self._between, self._golden_of)
 
     def unlike(self, number: int, path: str) -> str:
         """See `Recomputer.unlike`."""
@@ -187,7 +187,7 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
     def compute(self, case: OperatorCase[AtbOutput]) -> Twice:
         """See `Executor.compute`."""
         index = case.call.index
-        golden = Golden(self._case_of(case.call.directory, index))
+        golden = self._golden_of(case.call.directory, index)
         rounds_nothing = op_class(golden.case.name, golden.param) in EXACT
         results = golden.results if rounds_nothing else ()
         value = results[index] if index < len(results) else None if results else golden.unrounded(index)
@@ -201,18 +201,20 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
 
     def opened(self, case: OperatorCase[AtbOutput], twice: Twice) -> torch.Tensor:
         """See `CaseRecomputer.opened`: tiles undone."""
-        ref = self._case_of(case.call.directory, case.call.index).outputs[case.call.index]
+        ref = self._golden_of(case.call.directory, case.call.index).case.outputs[case.call.index]
         assert ref is not None
         return in_shape(ref, tuple(twice.exact.value.shape))
 
-    def _case_of(self, directory: str, index: int) -> Case:
-        """The operator of a directory whose output `index` was dumped, within the budget. Raises
-        `AccError`."""
+    def _golden_of(self, directory: str, index: int) -> Golden:
+        """The reference of the operator in a directory whose output `index` was dumped, within the budget.
+
+        Raises `AccError`.
+        """
         case = self._case(directory)
         if index >= len(case.outputs) or case.outputs[index] is None:
             raise OperatorError(_NO_OUTPUT)
         check_size(case.tensors, self._budget.limit)
-        return case
+        return self._golden(directory)
 
 
 def index_of(operand: Operand) -> int | None:
@@ -245,6 +247,7 @@ def case_at(directory: str) -> Case:
 
 
 _NO_OUTPUT = "it has no such output"
+_GOLDENS = 2
 _CASES = 4096
 """Operators whose parameters and files are remembered: each pair that is computed from one asks for it."""
 _HOW = "the reference with every intermediate value in the type of the output, against float64"
@@ -254,8 +257,6 @@ _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 
 OTHERS = 3
 """Layers looked at, the nearest."""
-_LARGEST = 1 << 20
-"""Bytes of a file of parameters that is read."""
 _WIDTH = 60
 
 
@@ -313,13 +314,11 @@ def _layers_like(base: str, layer: str) -> Iterator[str]:
 
 def _parameters(directory: str) -> Mapping[str, Any] | None:
     """The parameters of the operator; `None` where its file cannot be read."""
-    path = os.path.join(directory, PARAM_FILE)
     try:
-        with open(on_disk(path), encoding="utf-8") as file:
-            content = parsed(file.read(_LARGEST))
-    except (OSError, ValueError):
+        parameters = param_of(directory)
+    except (FormatError, ValueError):
         return None
-    return dict(_leaves(content)) if type(content) is dict else None
+    return None if parameters is None else dict(_leaves(parameters))
 
 
 def _leaves(param: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

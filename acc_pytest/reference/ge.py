@@ -6,6 +6,7 @@ input became that of the output, or where a part has no reference.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -218,54 +219,41 @@ class Chain:
         if edge is None:
             raise OperatorError("not known which tensor of the graph its output is")
         values: dict[Edge, Unrounded] = {}
+
+        def run(node: GeNode) -> None:
+            """Compute a node and put its outputs to `values`."""
+            skipped = _unread(node)
+            inputs = [
+                None if edge is None or place in skipped else value_of(node, place, edge)
+                for place, edge in enumerate(node.inputs)
+                if edge is None or not edge.is_control
+            ]
+            results = compute(
+                node.op_type, node.attrs, inputs, outputs=node.output_count, max_elements=limit, rounds=rounds
+            )
+            values.update({Edge(node.name, index): result for index, result in enumerate(results)})
+
+        def value_of(node: GeNode, place: int, edge: Edge) -> torch.Tensor:
+            if (node.name, place) in self.arriving:
+                number = self.arriving[node.name, place]
+                with contextlib.suppress(NoPayload):
+                    return self._constant(edge) if number is None else open_input(number)
+                return self._constant(edge)
+            if edge not in values:
+                # What hands a value on inside of a fused operator is no part of its name.
+                between = self.graph.node(edge.producer)
+                assert between is not None
+                run(between)
+            return values[edge].value
+
         for node in self._nodes:
-            self._run(node, values, open_input, limit, rounds)
+            run(node)
         result = values.get(edge)
         if result is None:
             raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
         if len(self._nodes) == 1:
             return result
         return Unrounded(result.value, max(value.terms for value in values.values()), result.magnitude)
-
-    def _run(
-        self, node: GeNode, values: dict[Edge, Unrounded], open_input: Open, limit: int, rounds: bool
-    ) -> None:
-        """Compute a node and put its outputs to `values`."""
-        skipped = _unread(node)
-        inputs = [
-            None
-            if edge is None or edge.is_control or place in skipped
-            else self._input(node, place, edge, values, open_input, limit, rounds)
-            for place, edge in enumerate(node.inputs)
-            if edge is None or not edge.is_control
-        ]
-        results = compute(
-            node.op_type, node.attrs, inputs, outputs=node.output_count, max_elements=limit, rounds=rounds
-        )
-        values.update({Edge(node.name, index): result for index, result in enumerate(results)})
-
-    def _input(
-        self,
-        node: GeNode,
-        place: int,
-        edge: Edge,
-        values: dict[Edge, Unrounded],
-        open_input: Open,
-        limit: int,
-        rounds: bool,
-    ) -> torch.Tensor:
-        if (node.name, place) in self.arriving:
-            number = self.arriving[node.name, place]
-            try:
-                return self._constant(edge) if number is None else open_input(number)
-            except NoPayload:
-                return self._constant(edge)
-        if edge not in values:
-            # What hands a value on inside of a fused operator is no part of its name.
-            between = self.graph.node(edge.producer)
-            assert between is not None
-            self._run(between, values, open_input, limit, rounds)
-        return values[edge].value
 
     def _constant(self, edge: Edge) -> torch.Tensor:
         node = self.graph.node(edge.producer)

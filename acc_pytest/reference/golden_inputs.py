@@ -34,7 +34,6 @@ from ..operators import known
 from ..tensors.dtypes import by_torch
 from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
-from .case import Case
 from .golden import Golden
 from .prepare import tensors_in
 from .projected import whole
@@ -42,7 +41,7 @@ from .recomputation import Recomputation
 from .sources import STATES, Entry, entries_of_directory
 from .twice import Twice, check_size, hold
 
-CaseOf = Callable[[str, int], Case]
+GoldenOf = Callable[[str, int], Golden]
 
 _HOW = "the operator on golden's inputs, with every value in the types of mine"
 _LINEAR = "LinearOperation"
@@ -82,7 +81,7 @@ class GoldenInputs:
     """Computes operators of the pairs of a plan from golden's inputs.
 
     `parents` are the pairs that each computes from, `between` the operators on the way that are not compared
-    (`Plan`). `case_of` gives the operator in a directory, of whose output a number is asked for.
+    (`Plan`). `golden_of` gives the reference of the operator in a directory, of whose output a number is asked for.
     """
 
     def __init__(
@@ -90,12 +89,12 @@ class GoldenInputs:
         pairs: Sequence[Pair],
         parents: Sequence[Sequence[int]],
         between: Mapping[int, Sequence[str]],
-        case_of: CaseOf,
+        golden_of: GoldenOf,
     ) -> None:
         self._pairs = pairs
         self._parents = parents
         self._between = between
-        self._case_of = case_of
+        self._golden_of = golden_of
         self._placed: dict[int, tuple[GoldenValues, ...]] = {}
         self._bytes = 0
 
@@ -105,7 +104,7 @@ class GoldenInputs:
         kind, _, index = pair.mine.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal() or pair.golden.experts is not None:
             raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
-        cases = [self._case_of(operator_directory(ref), int(index)) for ref in pair.mine.refs]
+        cases = [self._golden_of(operator_directory(ref), int(index)).case for ref in pair.mine.refs]
         with threads_for(max(check_size(case.tensors) for case in cases)):
             return self._judged(number, int(index))
 
@@ -128,7 +127,7 @@ class GoldenInputs:
 
     def _computed(self, request: _Request, index: int) -> TwoPrecisions:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""
-        fine = Golden(self._case_of(request.directory, index))
+        fine = self._golden_of(request.directory, index)
         inputs = [
             [self._input(request.on(rank if fine.operator.collective else request.rank), x) for x in row]
             for rank, row in enumerate(fine.inputs)

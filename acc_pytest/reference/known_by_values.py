@@ -23,8 +23,9 @@ from ..mapping.reconcile import Opened, open_pair
 from ..mapping.views import Turned
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
+from .golden_model.traced import attention
 from .projected import whole
-from .recomputation import Recomputation, Recomputer, attempted
+from .recomputation import Recomputation, Recomputations, Recomputer, SharedOut
 from .rows import RATIO
 from .twice import Twice, hold
 
@@ -44,36 +45,23 @@ _REASON = "twice what rounding of what is added up, and of the sum, makes of a r
 _NOTHING = Recomputation()
 
 
-class KnownByValues(Recomputer):
+class KnownByValues(SharedOut):
     """A recomputer, and values for what it knows nothing of. `limit` is of the elements of a result, and of
     the scores of an attention."""
 
     def __init__(self, recomputer: Recomputer, plan: Plan, limit: int) -> None:
-        self._recomputer = recomputer
+        super().__init__(lambda _: recomputer)
         self._plan = plan
         self._limit = limit
-        self._outcomes: dict[int, Recomputation] = {}
+        self._outcomes = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
-        recomputed = self._recomputer.of_pair(number)
+        recomputed = super().of_pair(number)
         if recomputed.outcome:
             return recomputed
-        if number not in self._outcomes:
-            self._outcomes[number] = attempted(lambda: self._by_values(number), "looking at values")
-        return self._outcomes[number] if self._outcomes[number].outcome else recomputed
-
-    def of_operator(self, number: int, path: str) -> Recomputation:
-        """See `Recomputer.of_operator`."""
-        return self._recomputer.of_operator(number, path)
-
-    def of_golden(self, number: int) -> Recomputation:
-        """See `Recomputer.of_golden`."""
-        return self._recomputer.of_golden(number)
-
-    def unlike(self, number: int, path: str) -> str:
-        """See `Recomputer.unlike`."""
-        return self._recomputer.unlike(number, path)
+        by_values = self._outcomes.of(number, lambda: self._by_values(number), "looking at values")
+        return by_values if by_values.outcome else recomputed
 
     def _by_values(self, number: int) -> Recomputation:
         """Right, or nothing. Raises `AccError` where the tensor of the pair cannot be opened."""
@@ -270,13 +258,5 @@ def _tokens(side: Source) -> torch.Tensor:
 
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, head: int) -> torch.Tensor:
     """Causal attention with the scale 1 / sqrt(head), each step in the dtype of its inputs."""
-    heads = [side.unflatten(-1, (-1, head)).transpose(1, 2) for side in (query, key, value)]
-    times = heads[0].shape[1] // heads[1].shape[1]
-    key, value = (side.repeat_interleave(times, 1) for side in heads[1:])
-    scores = heads[0] @ key.transpose(2, 3) * head**-0.5
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(later, -math.inf).softmax(
-        -1, torch.promote_types(scores.dtype, torch.float32)
-    )
-    heads_joined: torch.Tensor = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(2)
-    return heads_joined
+    query, key, value = (side.unflatten(-1, (-1, head)).transpose(1, 2) for side in (query, key, value))
+    return attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)

@@ -82,7 +82,7 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     cases: dict[int, Case] = {}
     for order, place in enumerate(places):
         worker_base = place[: len(place) - len(case.directory) + len(base)] if base else ""
-        param = _param_of(place) or {**case.param, "rank": order}
+        param = param_of(place) or {**case.param, "rank": order}
         number = param.get("rank", order)
         rank = number if isinstance(number, int) else order
         inputs, outputs, in_place, clean = _tensors(place, worker_base)
@@ -129,7 +129,7 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
                 *(directory, entry.full_name),
             )
         )
-    if (param := _param_of(directory)) is None and (param := _param_of_row(entry)) is None:
+    if (param := param_of(directory)) is None and (param := _param_of_row(entry)) is None:
         if entry.name not in WITHOUT_PARAMETERS:
             raise FormatError(
                 f"{directory}: has no {PARAM_FILE}, so the parameters of {entry.full_name} are unknown; "
@@ -200,7 +200,8 @@ def _items(text: str) -> list[str]:
     return items[:-1] if items and not items[-1] else items
 
 
-def _param_of(directory: str) -> dict[str, Any] | None:
+def param_of(directory: str) -> dict[str, Any] | None:
+    """The parameters of the operator in a directory; `None` without a file. Raises `FormatError`."""
     path = os.path.join(directory, PARAM_FILE)
     if not is_file(path):
         return None

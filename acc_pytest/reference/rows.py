@@ -203,14 +203,10 @@ def worst_row(
     worst = int((shares / bounds).argmax())
     share, allowed = float(shares[worst]), float(bounds[worst])
     overall = replace(overall, row_error=share, row_allowed=allowed)
-    if share <= allowed:
-        return overall
     row = [int(place) for place in np.unravel_index(worst * every, shape)]
-    reason = (
-        f"{int((shares > bounds).sum())} of {len(shares)} rows are wrong; row {row} is {share:.3g} off, "
-        f"of a row at most {allowed:.3g} is allowed"
-    )
-    return replace(overall, outcome="wrong", why=reason)
+    beyond = int((shares > bounds).sum())
+    what = f"{beyond} of {len(shares)} rows are wrong; row {row} is {share:.3g} off"
+    return _bounded(overall, share, allowed, what)
 
 
 def alike(
@@ -239,10 +235,7 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
         samples = fewest_samples(rows.values, samples)
     allowed = max(RATIO * scatter_of(samples) * noise, floor)
     judged = replace(judged, typical_error=error, typical_allowed=allowed)
-    if error <= allowed:
-        return judged
-    reason = f"a typical row is {error:.3g} off, {allowed:.3g} is allowed"
-    return replace(judged, outcome="wrong", why=reason)
+    return _bounded(judged, error, allowed, f"a typical row is {error:.3g} off")
 
 
 def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
@@ -257,10 +250,7 @@ def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomp
         standard = max(standard, RATIO * spread * _MEDIAN / math.sqrt(roundings(rows.values)))
     allowed = base + _SIGMAS * standard
     judged = replace(judged, bias=bias, bias_allowed=allowed, bias_noise=expected, bias_deviation=standard)
-    if abs(bias) <= allowed:
-        return judged
-    reason = f"all of it is {abs(bias):.3g} too {'large' if bias > 0 else 'small'}, {allowed:.3g} is allowed"
-    return replace(judged, outcome="wrong", why=reason)
+    return _bounded(judged, abs(bias), allowed, f"all of it is {_off(bias)}")
 
 
 def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
@@ -283,16 +273,21 @@ def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> R
         values = rows.values[:, section * sections.width : (section + 1) * sections.width]
         allowed[section] = base[section] + deviations[section] / math.sqrt(roundings(values))
     worst = int((bias.abs() / allowed).argmax())
-    worst_bias, bound = float(bias[worst]), float(allowed[worst])
+    worst_bias, bound, width = float(bias[worst]), float(allowed[worst]), sections.width
     judged = replace(judged, part_bias=abs(worst_bias), part_bias_allowed=bound)
-    if abs(worst_bias) <= bound:
+    channels = f"channels {worst * width} to {(worst + 1) * width - 1} are {_off(worst_bias)}"
+    return _bounded(judged, abs(worst_bias), bound, channels)
+
+
+def _off(bias: float) -> str:
+    return f"{abs(bias):.3g} too {'large' if bias > 0 else 'small'}"
+
+
+def _bounded(judged: Recomputation, error: float, allowed: float, what: str) -> Recomputation:
+    """The outcome, which is wrong where an error is more than is allowed."""
+    if error <= allowed:
         return judged
-    width = sections.width
-    reason = (
-        f"channels {worst * width} to {(worst + 1) * width - 1} are {abs(worst_bias):.3g} too "
-        f"{'large' if worst_bias > 0 else 'small'}, {bound:.3g} is allowed"
-    )
-    return replace(judged, outcome="wrong", why=reason)
+    return replace(judged, outcome="wrong", why=f"{what}, {allowed:.3g} is allowed")
 
 
 def fewest_samples(values: torch.Tensor, count: int) -> int:

@@ -58,6 +58,8 @@ class StepReplay:
     """The `calls` of one step of mine (`module_calls`), computed by both copies of the golden model.
 
     `before` are those of the step before, `None` where that was not dumped; empty for the first step.
+    `templates`, `results` and `refusals` are how golden's code was seen to call modules, what these gave, and
+    why it is not known.
     `opened` opens a tensor of mine, and remembers the last. `step` is what golden's traces call the step.
     `makers` has the modules without dumped results whose code made what another module was handed. `golden`
     gives the calls of golden in the step. `guessed` are those of mine whose arguments are partly guesses, as
@@ -81,13 +83,13 @@ class StepReplay:
         self._calls_before = before
         self._first = before is not None and not before
         self._lost = False
-        self._modules = frozenset(call.module for call in calls.values())
+        self.modules = frozenset(call.module for call in calls.values())
         self._fine = fine
         self._rounding = rounding
         self._step = step
-        self._templates: dict[ModuleCall, CallTemplate] = {}
-        self._results: dict[ModuleCall, Any] = {}
-        self._refusals: dict[ModuleCall, str] = {}
+        self.templates: dict[ModuleCall, CallTemplate] = {}
+        self.results: dict[ModuleCall, Any] = {}
+        self.refusals: dict[ModuleCall, str] = {}
         self._finely: dict[ModuleCall, Tensors] = {}
         self.makers: dict[NodeSlot, str] = {}
         self.guessed: set[ModuleCall] = set()
@@ -162,9 +164,7 @@ class StepReplay:
         if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
-        run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
-        run.makers, run.guessed = self.makers, self.guessed
-        run.knows_past = self._knows_past
+        run = CutRun(copy, call, self)
         computing = calling(f"computing {call.path} again", quoted=False)
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
@@ -225,7 +225,7 @@ class StepReplay:
         return starts_at_zero(self._calls)
 
     @property
-    def _knows_past(self) -> bool:
+    def knows_past(self) -> bool:
         """Whether the step began without a cache, or with one that can be made again."""
         if self._first or self._at_zero:
             return True
@@ -240,7 +240,7 @@ class StepReplay:
             module.traced_run.step = self._step
             if module.traced_takes(call.inputs):
                 return None  # what is no tensor is in its trace
-        if call.inside is not None and call not in self._templates:
+        if call.inside is not None and call not in self.templates:
             try:
                 tensors = self._run(self._fine, call.inside)
                 if sum(tensor.numel() for tensor in tensors.values()) <= _KEPT:
@@ -252,11 +252,11 @@ class StepReplay:
                     raise
                 self.guessed.add(call)
                 return None
-            if call not in self._templates:
+            if call not in self.templates:
                 raise OperatorError(f"the model of --acc-model does not call {call.path} there")
-        if call in self._refusals:
-            raise OperatorError(self._refusals[call])
-        return self._templates.get(call)
+        if call in self.refusals:
+            raise OperatorError(self.refusals[call])
+        return self.templates.get(call)
 
     def _is_plain(self, call: ModuleCall) -> bool:
         """Whether a module surely takes just the tensors that mine dumped, and calls no other module."""
@@ -311,31 +311,15 @@ class _Choosing(TorchFunctionMode):
 class CutRun:
     """One run of a module with the modules in it cut out."""
 
-    def __init__(
-        self,
-        copy: ModelCopy,
-        call: ModuleCall,
-        dumped: frozenset[str],
-        templates: dict[ModuleCall, CallTemplate],
-        results: dict[ModuleCall, Any],
-        refusals: dict[ModuleCall, str],
-        opened: Callable[[TensorRef], torch.Tensor],
-    ) -> None:
+    def __init__(self, copy: ModelCopy, call: ModuleCall, step: StepReplay) -> None:
         self.handed: Tensors = {}
-        self.makers: dict[NodeSlot, str] = {}
-        self.guessed: set[ModuleCall] = set()
         self._copy = copy
         self._call = call
-        self._dumped = dumped
-        self._templates = templates
-        self._results = results
-        self._refusals = refusals
-        self._opened = opened
+        self._step = step
         self._stack = [call]
         self._counts: Counter[tuple[str, str]] = Counter()
         self._mine_tensors: dict[int, torch.Tensor] = {}
         self._computed: dict[int, tuple[torch.Tensor, str]] = {}
-        self.knows_past = True
         self._problem = ""
 
     @contextmanager
@@ -374,7 +358,7 @@ class CutRun:
         for name, count in Counter(call.module for call in self._call.called).items():
             module = self._copy.modules.get(name)
             aliases = self._copy.names.get(id(module), ())
-            first = next((alias for alias in aliases if alias in self._dumped), name)
+            first = next((alias for alias in aliases if alias in self._step.modules), name)
             if module is not None and self._counts[self._call.path, first] < count:
                 raise OperatorError(f"golden's code does not call {name} as often as mine did")
 
@@ -392,7 +376,7 @@ class CutRun:
     def _next(self, module: nn.Module) -> ModuleCall | None:
         """The call of mine that a call of golden's code is; `None` for a module that mine did not dump."""
         around = self._stack[-1]
-        names = [name for name in self._copy.names[id(module)] if name in self._dumped]
+        names = [name for name in self._copy.names[id(module)] if name in self._step.modules]
         if not names:
             return None
         calls = [call for call in around.called if call.module in names]
@@ -410,22 +394,22 @@ class CutRun:
     ) -> Any:
         """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
-        outputs = {key: self._mine(self._opened(ref)) for key, ref in call.outputs.items()}
+        outputs = {key: self._mine(self._step.opened(ref)) for key, ref in call.outputs.items()}
         bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
         if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
-        result = self._results.get(call)
+        result = self._step.results.get(call)
         if result is None:
-            inputs = {key: self._copy.cast(self._opened(ref)) for key, ref in call.inputs.items()}
+            inputs = {key: self._copy.cast(self._step.opened(ref)) for key, ref in call.inputs.items()}
             self._stack.append(call)
-            args, kwargs = self._templates[call].filled(inputs, self._copy.lowered, module)
+            args, kwargs = self._step.templates[call].filled(inputs, self._copy.lowered, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
             self._copy.bare[call.module] = isinstance(result, torch.Tensor)
             if {key or BARE for key, _ in in_result(result).tensors} <= call.outputs.keys():
                 # Of a result the form counts: the tensors of mine come from the dump.
                 result = changed(result, lambda _, tensor: tensor.new_empty(0), _as_it_is)
-                self._results[call] = result
+                self._step.results[call] = result
         result = with_results(changed(result, lambda _, one: self._copy.lowered(one), _as_it_is), outputs)
         for _, tensor in in_result(result).tensors:
             if id(tensor) not in self._mine_tensors:
@@ -435,28 +419,28 @@ class CutRun:
     def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = in_arguments(args, kwargs)
         tensors = arguments.tensors
-        if arguments.caches and not self.knows_past:
+        if arguments.caches and not self._step.knows_past:
             self._problem = f"what the cache of {call.path} held before is not in the dump"
-            self._refusals[call] = self._problem
+            self._step.refusals[call] = self._problem
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
                 if (name := key_of_mine(key, forward, call.inputs)) in call.inputs:
                     place = NodeSlot(call.path, Slot("input", name))
                     self.handed[place] = tensor.clone()
                     if id(tensor) in self._computed:
-                        self.makers[place] = self._computed[id(tensor)][1]
-        if call in self._templates:
+                        self._step.makers[place] = self._computed[id(tensor)][1]
+        if call in self._step.templates:
             return
         template = CallTemplate.of_call(args, kwargs, call.inputs.keys(), forward)
-        if self._call in self.guessed or any(key != name for key, name in template.keys.items()):
-            self.guessed.add(call)
+        if self._call in self._step.guessed or any(key != name for key, name in template.keys.items()):
+            self._step.guessed.add(call)
         for key, tensor in tensors:
             if key in template.keys or id(tensor) in self._mine_tensors:
                 continue
             # Golden's own mask or positions, made of what the run was fed, may stand for those of mine.
             if tensor.is_floating_point() and "mask" not in _named(key, forward):
-                self._refusals[call] = f"{Slot('input', key)} of {call.path} was not dumped"
-        self._templates[call] = template
+                self._step.refusals[call] = f"{Slot('input', key)} of {call.path} was not dumped"
+        self._step.templates[call] = template
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
