@@ -78,7 +78,9 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
         # The last operators are looked at by each of their outputs, and with golden's inputs.
-        self._golden = functools.lru_cache(maxsize=_GOLDENS)(lambda directory: Golden(self._case(directory)))
+        self._reference = functools.lru_cache(maxsize=_REFERENCES)(
+            lambda directory: Golden(self._case(directory))
+        )
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the operator of mine that wrote the tensor of a pair is right, on every rank.
@@ -214,7 +216,7 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         if index >= len(case.outputs) or case.outputs[index] is None:
             raise OperatorError(_NO_OUTPUT)
         check_size(case.tensors, self._budget.limit)
-        return self._golden(directory)
+        return self._reference(directory)
 
 
 def index_of(operand: Operand) -> int | None:
@@ -247,7 +249,7 @@ def case_at(directory: str) -> Case:
 
 
 _NO_OUTPUT = "it has no such output"
-_GOLDENS = 2
+_REFERENCES = 2
 _CASES = 4096
 """Operators whose parameters and files are remembered: each pair that is computed from one asks for it."""
 _HOW = "the reference with every intermediate value in the type of the output, against float64"

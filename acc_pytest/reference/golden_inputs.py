@@ -81,7 +81,8 @@ class GoldenInputs:
     """Computes operators of the pairs of a plan from golden's inputs.
 
     `parents` are the pairs that each computes from, `between` the operators on the way that are not compared
-    (`Plan`). `golden_of` gives the reference of the operator in a directory, of whose output a number is asked for.
+    (`Plan`). `golden_of` gives the reference of the operator in a directory, of whose output a number is
+    asked for.
     """
 
     def __init__(
