@@ -1,4 +1,4 @@
-"""Which way operators of mine are computed again: by what dumped them."""
+"""Which way operators of mine are computed again: by what dumped them, and what golden's dump outlines."""
 
 from __future__ import annotations
 
@@ -7,23 +7,42 @@ import os
 from collections.abc import Callable, Sequence
 
 from ..base.vocabulary import OF_MODULES
+from ..dumps import open_dump
 from ..dumps.torch_model import Outline
 from ..mapping.pair import Plan
-from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut
+from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut, StoredRecomputer
 
 BY_THEMSELVES = frozenset({"msprobe"})
 """Those of which the dump tells enough to compute functions without a model."""
+UNASKED = 1 << 24
+"""Elements of an operator up to which it is computed again where nobody asked for it: a linear layer from
+4096 to 11008 features for 1,000 tokens."""
 
 
-def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
+def recomputer_of(
+    plan: Plan,
+    budget: RecomputeBudget = LOOKING,
+    model: str = "",
+    outlines: Sequence[Outline] = (),
+    small: Recomputer | None = None,
+) -> Recomputer:
     """The recomputer for operators of mine, of a plan of dumps that are at hand.
 
-    `model` is the checkpoint of golden's model, or the function that makes it, for a dump of modules. Only
-    its own references are imported: a run without a failure needs none of them. Raises `AccError` where there
-    is no such model.
+    `model` is the checkpoint of golden's model, or the function that makes it, for a dump of modules, and
+    `outlines` what golden's dump says of its model, one a rank. `small` has computed small operators of ATB
+    already. Only what the dump needs is imported. Raises `AccError` where there is no such model.
     """
+    if plan.mine_kind == "atb":
+        return _of_atb(plan, budget, outlines, small)
+    if outlines:
+        from .modules import OutlinedRecomputer
+
+        limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
+        several = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
+        return _by_outlines(
+            plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), several
+        )
     if plan.mine_kind in OF_MODULES and model:
-        from ..dumps import open_dump
         from .golden_model.models import load_model, part_that_ran
         from .modules import TorchRecomputer
 
@@ -45,12 +64,26 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
         from .msprobe import MsprobeRecomputer
 
         return MsprobeRecomputer(plan.pairs, budget)
+    return _of_atb(plan, budget)
+
+
+def _of_atb(
+    plan: Plan, budget: RecomputeBudget, outlines: Sequence[Outline] = (), small: Recomputer | None = None
+) -> Recomputer:
+    """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
     from .atb import AtbRecomputer
 
-    return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents)
+    alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
+    if not outlines:
+        return alone
+    from .atb_outlined import OutlinedAtbRecomputer
+
+    return _by_outlines(
+        plan, outlines, lambda outline: OutlinedAtbRecomputer(plan, outline, budget, UNASKED, small), alone
+    )
 
 
-def by_outlines(
+def _by_outlines(
     plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], fallback: Recomputer
 ) -> Recomputer:
     """The recomputer by the outline of golden's rank, as `make` makes it; `fallback` for pairs of several."""

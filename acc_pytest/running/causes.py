@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..diagnosis.inheritance import Inheritance
     from ..dumps.torch_model import Outline
     from ..mapping.pair import Plan
-    from ..reference.recomputation import RecomputeBudget, Recomputer
+    from ..reference.recomputation import Recomputer
     from ..reporting.row import Cause, Row
     from ..settings import Settings
     from .pairs import PairMode
@@ -212,11 +212,6 @@ class LeftOut:
 # The recomputers of replay, whether mine is compared with golden or stands alone.
 
 
-UNASKED = 1 << 24
-"""Elements of an operator up to which it is computed again where nobody asked for it: a linear layer from
-4096 to 11008 features for 1,000 tokens."""
-
-
 UNASKED_OF_ATB = 1 << 18
 """The limit for operators of ATB: those up to there take less than half of the time of a comparison
 (`benchmarks/replay.py`)."""
@@ -257,8 +252,9 @@ def unasked_of_atb(settings: Settings, plan: Plan, outlines: Sequence[Outline]) 
         return None
     import_torch()
     from ..reference.recomputation import RecomputeBudget
+    from ..reference.recomputers import recomputer_of
 
-    return _of_atb(plan, outlines, RecomputeBudget(UNASKED_OF_ATB, measured=True))
+    return recomputer_of(plan, RecomputeBudget(UNASKED_OF_ATB, measured=True), outlines=outlines)
 
 
 def is_unasked_of_atb(settings: Settings, plan: Plan) -> bool:
@@ -295,22 +291,11 @@ def recomputer_for(
     Raises `AccError` where the golden model cannot be made.
     """
     import_torch()
-    from ..reference.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
-    from ..reference.recomputers import by_outlines, recomputer_of
+    from ..reference.recomputation import LOOKING, RecomputeBudget
+    from ..reference.recomputers import recomputer_of
 
     budget = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
-    if plan.mine_kind == "atb":
-        return _of_atb(plan, outlines, budget, small)
-    if outlines:
-        from ..dumps import open_dump
-        from ..reference.modules import OutlinedRecomputer
-
-        limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
-        refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
-        return by_outlines(
-            plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), refusing
-        )
-    return recomputer_of(plan, budget, settings.model if settings.replay else "")
+    return recomputer_of(plan, budget, settings.model if settings.replay else "", outlines, small)
 
 
 def with_values(recomputer: Recomputer, plan: Plan) -> Recomputer:
@@ -318,22 +303,6 @@ def with_values(recomputer: Recomputer, plan: Plan) -> Recomputer:
     if plan.mine_kind not in OF_MODULES:
         return recomputer
     from ..reference.known_by_values import KnownByValues
+    from ..reference.recomputers import UNASKED
 
     return KnownByValues(recomputer, plan, UNASKED)
-
-
-def _of_atb(
-    plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
-) -> Recomputer:
-    """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
-    from ..reference.atb import AtbRecomputer
-    from ..reference.recomputers import by_outlines
-
-    alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
-    if not outlines:
-        return alone
-    from ..reference.atb_outlined import OutlinedAtbRecomputer
-
-    return by_outlines(
-        plan, outlines, lambda one: OutlinedAtbRecomputer(plan, one, budget, UNASKED, small), alone
-    )
