@@ -128,16 +128,17 @@ def _largest(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 def _without_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     """Elements of the largest tensor that a call makes, as torch counts them on the meta device."""
-    named = {name: _on_meta(value) for name, value in kwargs.items()}
+    named = {name: on_meta(value) for name, value in kwargs.items()}
     if any(argument.name == "device" for argument in func._schema.arguments):
         named["device"] = "meta"
-    return max((tensor.numel() for tensor in tensors_in([func(*map(_on_meta, args), **named)])), default=0)
+    return max((tensor.numel() for tensor in tensors_in([func(*map(on_meta, args), **named)])), default=0)
 
 
-def _on_meta(value: Any) -> Any:
+def on_meta(value: Any) -> Any:
+    """A value with the shapes of its tensors alone, on the meta device."""
     if isinstance(value, torch.Tensor):
         return value.to("meta")
-    return list(map(_on_meta, value)) if isinstance(value, (list, tuple)) else value
+    return list(map(on_meta, value)) if isinstance(value, (list, tuple)) else value
 
 
 def tensors_in(args: Iterable[Any]) -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -47,16 +47,8 @@ from .recomputation import (
 from .twice import Twice, check_size
 
 
-@dataclass(frozen=True)
-class AtbOutput:
-    """An output of the operator in a directory of a dump."""
-
-    directory: str
-    index: int
-
-
-class AtbRecomputer(CaseRecomputer[AtbOutput]):
-    """Computes operators of the pairs of a plan again, each output once.
+class AtbRecomputer(CaseRecomputer[str]):
+    """Computes operators of the pairs of a plan again, by their directories, each output once.
 
     `between` are operators that are not compared, by the number of the pair that they lead to
     (`Plan.between`): one of them that is wrong is found with it. `small` has computed small operators of this
@@ -165,7 +157,6 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         return GoldenInputs(self._pairs, self._parents, self._between, self._golden_of)
 
     def unlike(self, number: int, path: str) -> str:
-        """See `Recomputer.unlike`."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
             directory = directory_of_node(ref, operand.node, path)
@@ -173,7 +164,7 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
                 return difference
         return ""
 
-    def case(self, ref: TensorRef) -> OperatorCase[AtbOutput]:
+    def case(self, ref: TensorRef) -> OperatorCase[str]:
         """See `CaseRecomputer.case`; without its parameters, for most that are too large are so by their
         weights."""
         place = operator_directory(ref)
@@ -184,12 +175,11 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         chooses = _CHOOSES.search(place.rpartition(os.sep)[2]) and ref.header().dtype.kind != "float"
         doubt = "it chose other elements, which it may among equal ones" if chooses else ""
         others = [output for number, output in outputs.items() if number != index]
-        return OperatorCase(AtbOutput(place, index), ref, [*inputs.values(), *others], doubt)
+        return OperatorCase(place, ref, index, [*inputs.values(), *others], doubt)
 
-    def compute(self, case: OperatorCase[AtbOutput]) -> Twice:
-        """See `Executor.compute`."""
-        index = case.call.index
-        golden = self._golden_of(case.call.directory, index)
+    def compute(self, case: OperatorCase[str]) -> Twice:
+        index = case.index
+        golden = self._golden_of(case.call, index)
         rounds_nothing = op_class(golden.case.name, golden.param) in EXACT
         results = golden.results if rounds_nothing else ()
         value = results[index] if index < len(results) else None if results else golden.unrounded(index)
@@ -201,9 +191,9 @@ class AtbRecomputer(CaseRecomputer[AtbOutput]):
         terms = max((int(tensor.shape[-1]) for tensor in inputs), default=1)  # the longest sum there may be
         return Twice(Unrounded(value, terms), functools.partial(golden.low, index), _HOW)
 
-    def opened(self, case: OperatorCase[AtbOutput], twice: Twice) -> torch.Tensor:
+    def opened(self, case: OperatorCase[str], twice: Twice) -> torch.Tensor:
         """See `CaseRecomputer.opened`: tiles undone."""
-        ref = self._golden_of(case.call.directory, case.call.index).case.outputs[case.call.index]
+        ref = self._golden_of(case.call, case.index).case.outputs[case.index]
         assert ref is not None
         return in_shape(ref, tuple(twice.exact.value.shape))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Union
 
 import torch
@@ -17,8 +16,7 @@ import torch
 from ..base.named_operators import draws, operator_named, operator_of, overloads
 from ..errors import OperatorError
 from ..ge_operators import Unrounded, compute
-from ..operators.room import Room
-from ..tensors.ref import TensorRef
+from ..operators.room import Room, on_meta, tensors_in
 from .executor import CaseRecomputer, OperatorCase
 from .recomputation import Recomputation, attempted
 from .twice import Twice
@@ -87,9 +85,14 @@ class Results:
         self.certain = all(name in _CHOICES for name in unknown)
 
     @property
+    def doubt(self) -> str:
+        """What may not be known of the call; empty where all is."""
+        return "" if self.certain else "arguments given by name are not in the dump"
+
+    @property
     def description(self) -> tuple[str, list[Any], Mapping[str, Any]]:
         """The operator and everything that it is told beside tensors."""
-        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._options
+        return str(self._overload), [_withouttensors_in(argument) for argument in self._args], self._options
 
     @property
     def _name(self) -> str:
@@ -111,7 +114,7 @@ class Results:
         ]
         magnitude = self._sizes if self._name in _SUMMING else None
         single = self._name in _SINGLE and not alternatives
-        lengths = (int(tensor.shape[-1]) for tensor in _tensors(self._args) if tensor.ndim)
+        lengths = (int(tensor.shape[-1]) for tensor in tensors_in(self._args) if tensor.ndim)
         return Unrounded(
             outputs[index], max(lengths, default=1), magnitude, moves, tuple(alternatives), single
         )
@@ -128,11 +131,7 @@ class Results:
         return output
 
     def _sizes(self) -> torch.Tensor:
-        sizes = [
-            argument.abs() if isinstance(argument, torch.Tensor) else argument for argument in self._args
-        ]
-        result: torch.Tensor = self._computed(_wide(sizes), self._options)[0]
-        return result
+        return self._computed(_wide(_changed(self._args, torch.abs)), self._options)[0]
 
     def _outputs_of(self, options: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
         if not wide:
@@ -144,9 +143,9 @@ class Results:
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
-        described = [_described(value) for value in self._args]
+        described = list(map(on_meta, self._args))
         options = dict(self._options)
-        if not _tensors(self._args):
+        if not tensors_in(self._args):
             # What makes a tensor of numbers takes the device by name; without that it is not called.
             options["device"] = "meta"
         outputs = _called(self._overload, described, options)
@@ -154,7 +153,7 @@ class Results:
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
 
     def _computed(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
-        with Room(str(self._overload), _tensors(args), self._elements, pairs=True):
+        with Room(str(self._overload), tensors_in(args), self._elements, pairs=True):
             return _called(self._overload, args, options)
 
 
@@ -204,16 +203,10 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
     raise OperatorError(f"its file does not hold argument {name} of type {kind}")
 
 
-def _without_tensors(value: Any) -> Any:
+def _withouttensors_in(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_tensors(item) for item in value]
+        return [_withouttensors_in(item) for item in value]
     return None if isinstance(value, torch.Tensor) else value
-
-
-def _described(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to("meta")
-    return [_described(item) for item in value] if isinstance(value, list) else value
 
 
 def _wide(values: Sequence[Any]) -> list[Any]:
@@ -233,11 +226,6 @@ def _changed(values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tenso
         else value
         for value in values
     ]
-
-
-def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    return [value for value in flat if isinstance(value, torch.Tensor)]
 
 
 _BY_REFERENCE: Mapping[str, Callable[..., tuple[Unrounded, ...]]] = {
@@ -408,15 +396,7 @@ def _fits(kind: str, value: Any) -> bool:
     return isinstance(value, _KINDS.get(kind, ()))
 
 
-@dataclass(frozen=True)
-class TorchCall:
-    """A call of an operator or function of torch: its results, and which of them a tensor is."""
-
-    results: Results
-    index: int
-
-
-class CallRecomputer(CaseRecomputer[TorchCall]):
+class CallRecomputer(CaseRecomputer[Results]):
     """Computes calls of operators or functions of torch (as `_called` says) again."""
 
     _called = "operator"
@@ -427,7 +407,7 @@ class CallRecomputer(CaseRecomputer[TorchCall]):
         mine, golden = pair.mine.refs[0], pair.golden.refs[0]
 
         def compared() -> Recomputation:
-            calls = (self.case(ref).call.results.description for ref in (mine, golden))
+            calls = (self.case(ref).call.description for ref in (mine, golden))
             unlike = next(calls) != next(calls)
             return Recomputation(why="golden makes another call") if unlike else self._of_operand(pair.golden)
 
@@ -438,22 +418,12 @@ class CallRecomputer(CaseRecomputer[TorchCall]):
         """A tensor as it was before it was dumped."""
         return tensor
 
-    def compute(self, case: OperatorCase[TorchCall]) -> Twice:
-        """See `Executor.compute`."""
-        call = case.call
+    def compute(self, case: OperatorCase[Results]) -> Twice:
         return Twice(
-            call.results.output(call.index),
-            lambda dtype: call.results.rounded(call.index, dtype, self.before),
+            case.call.output(case.index),
+            lambda dtype: case.call.rounded(case.index, dtype, self.before),
             f"the {self._called} in {{}} against float64",
         )
 
-    def opened(self, case: OperatorCase[TorchCall], twice: Twice) -> torch.Tensor:
-        """See `CaseRecomputer.opened`."""
+    def opened(self, case: OperatorCase[Results], twice: Twice) -> torch.Tensor:
         return self.before(case.result.open())
-
-    def case_of(
-        self, results: Results, index: int, ref: TensorRef, read: Sequence[TensorRef] = ()
-    ) -> OperatorCase[TorchCall]:
-        """The case of a result of a call."""
-        doubt = "" if results.certain else "arguments given by name are not in the dump"
-        return OperatorCase(TorchCall(results, index), ref, read, doubt)

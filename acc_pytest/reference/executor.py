@@ -29,15 +29,19 @@ Call = TypeVar("Call")
 
 @dataclass(frozen=True)
 class OperatorCase(Generic[Call]):
-    """An operator as a dump has it: what its executor calls, the tensors that it read, and one that it wrote.
-
-    `doubt` says what may not be known of it, so that another result is none of its faults; mostly empty.
-    """
+    """An operator as a dump has it: what its executor calls, a tensor that it wrote with its number, and those
+    that it read. `doubt` says what may not be known of it, so that another result is none of its faults."""
 
     call: Call
     result: TensorRef
+    index: int = 0
     read: Sequence[TensorRef] = ()
     doubt: str = ""
+
+    @property
+    def largest(self) -> int:
+        """The elements of its largest tensor."""
+        return max(ref.header().numel for ref in (self.result, *self.read))
 
 
 class Executor(Protocol[Call]):
@@ -59,7 +63,6 @@ class CaseRecomputer(Recomputer, Executor[Call]):
         self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         return self._of_operand(self._pairs[number].mine)
 
     def case(self, ref: TensorRef) -> OperatorCase[Call]:
@@ -90,7 +93,7 @@ class CaseRecomputer(Recomputer, Executor[Call]):
         """
         if (reason := self.supports(case)) is not None:
             raise OperatorError(reason)
-        with threads_for(max(ref.header().numel for ref in (case.result, *case.read))):
+        with threads_for(case.largest):
             twice = self.compute(case)
             mine = self.opened(case, twice)
             outcome = hold(twice if measured or self._budget.measured else twice.alone, mine)

@@ -14,7 +14,7 @@ from ..tensors.kept_dump import names_in
 from ..tensors.location import names_at
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
-from .aten import CallRecomputer, TorchCall, results
+from .aten import CallRecomputer, Results, results
 from .executor import OperatorCase
 from .recomputation import LOOKING, Recomputation, RecomputeBudget, worst
 
@@ -37,8 +37,7 @@ class FxRecomputer(CallRecomputer):
             else Recomputation(why=f"{path} has no files")
         )
 
-    def case(self, ref: TensorRef) -> OperatorCase[TorchCall]:
-        """See `CaseRecomputer.case`."""
+    def case(self, ref: TensorRef) -> OperatorCase[Results]:
         home, name = os.path.split(ref.path)
         parsed = parse_fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
@@ -62,7 +61,8 @@ class FxRecomputer(CallRecomputer):
         )
         index = parsed.index[0]
         assert isinstance(index, int)
-        return self.case_of(results(parsed.target, stored, shapes, keywords=by_name), index, ref)
+        call = results(parsed.target, stored, shapes, keywords=by_name)
+        return OperatorCase(call, ref, index, doubt=call.doubt)
 
     def _in(self, home: str) -> Mapping[str, dict[str, FxFileName]]:
         """The files of each call in a directory, of its last call where there were several."""

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Union, cast
 
 import torch
 
@@ -31,28 +31,11 @@ from .executor import CaseRecomputer, OperatorCase
 from .recomputation import LOOKING, Recomputation, RecomputeBudget, attempted, worst
 from .twice import Twice, check_size, hold
 
-
-@dataclass(frozen=True)
-class GeCase:
-    """An output of a dumped operator, by its number; `chain` is `None` for one that only hands it on."""
-
-    operator: DumpedOperator
-    index: int
-    chain: Chain | None
-
-    def output(self, open_input: Open, limit: int) -> Twice:
-        """Its values, of what `open_input` opens. Raises `AccError` where none knows."""
-        if self.chain is None:
-            return Twice(Unrounded(open_input(self.index), moved=True))
-        chain, index = self.chain, self.index
-        return Twice(
-            chain.output(index, open_input, limit),
-            lambda dtype: chain.output(index, open_input, limit, rounds=True).value.to(dtype),
-            "the reference with every intermediate value in the types of its inputs, against float64",
-        )
+Dumped = tuple[DumpedOperator, Union["Chain", None]]
+"""A dumped operator and its operators in the graph; `None` for one that only hands on what it reads."""
 
 
-class GeRecomputer(CaseRecomputer[GeCase]):
+class GeRecomputer(CaseRecomputer[Dumped]):
     """Computes operators of the GE dump at `root` again."""
 
     def __init__(self, root: str, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
@@ -94,7 +77,7 @@ class GeRecomputer(CaseRecomputer[GeCase]):
         def of_golden(place: int) -> torch.Tensor:
             return _golden_tensor(inputs[place]).reshape(operator.inputs[place].ref.header().shape)
 
-        return hold(GeCase(operator, index, chain).output(of_golden, limit).alone, golden)
+        return hold(Twice(chain.output(index, of_golden, limit)), golden)
 
     def _golden_inputs(self, chain: Chain) -> Mapping[int, Operand]:
         """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
@@ -127,11 +110,10 @@ class GeRecomputer(CaseRecomputer[GeCase]):
             raise OperatorError("its record is not in the dump")
         return ran, operator, int(number)
 
-    def case(self, ref: TensorRef) -> OperatorCase[GeCase]:
-        """See `CaseRecomputer.case`."""
+    def case(self, ref: TensorRef) -> OperatorCase[Dumped]:
         ran, operator, index = self._place(ref)
         if operator.hands_on:
-            return OperatorCase(GeCase(operator, index, None), ref)
+            return OperatorCase((operator, None), ref, index)
         chain = chain_of(ran, operator)
         if operator.record is None:
             raise OperatorError("only statistics of its tensors were dumped")
@@ -140,13 +122,21 @@ class GeRecomputer(CaseRecomputer[GeCase]):
             raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
         doubt = "" if chain.certain else "the device may have read something else than the graph text says"
         read = [operator.inputs[number].ref for number in chain.read]
-        return OperatorCase(GeCase(operator, index, chain), ref, read, doubt)
+        return OperatorCase((operator, chain), ref, index, read, doubt)
 
-    def compute(self, case: OperatorCase[GeCase]) -> Twice:
-        """See `Executor.compute`."""
-        inputs = case.call.operator.inputs
-        limit = max(ref.header().numel for ref in (case.result, *case.read))
-        return case.call.output(lambda place: inputs[place].ref.open(), limit)
+    def compute(self, case: OperatorCase[Dumped]) -> Twice:
+        (operator, chain), index = case.call, case.index
+
+        def opened(place: int) -> torch.Tensor:
+            return operator.inputs[place].ref.open()
+
+        if chain is None:
+            return Twice(Unrounded(opened(index), moved=True))
+        return Twice(
+            chain.output(index, opened, case.largest),
+            lambda dtype: chain.output(index, opened, case.largest, rounds=True).value.to(dtype),
+            "the reference with every intermediate value in the types of its inputs, against float64",
+        )
 
 
 def _golden_tensor(side: Operand) -> torch.Tensor:

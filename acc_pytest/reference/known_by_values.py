@@ -56,7 +56,6 @@ class KnownByValues(SharedOut):
         self._outcomes = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         recomputed = super().of_pair(number)
         if recomputed.outcome:
             return recomputed

@@ -232,7 +232,6 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         return self._held(self.case(ref))
 
     def case(self, ref: TensorRef) -> OperatorCase[MadeTensor]:
-        """See `CaseRecomputer.case`."""
         place = self.calls.place(ref)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
@@ -242,7 +241,7 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         read = [tensor for tensor in (*call.inputs.values(), *call.outputs.values()) if tensor != ref]
-        return OperatorCase(MadeTensor(place.slot, call, replay), ref, read)
+        return OperatorCase(MadeTensor(place.slot, call, replay), ref, read=read)
 
     def _held(self, case: OperatorCase[MadeTensor], *, measured: bool = False) -> Recomputation:
         """The outcome for a case; all that the code of its call made is held at once."""
@@ -252,12 +251,12 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
                 raise OperatorError(reason)
             module = self._copies[0].modules.get(made.maker.module, nn.Module())
             weights = [weight.numel() for weight in module.parameters(recurse=False)]
-            with threads_for(max(*(ref.header().numel for ref in (case.result, *case.read)), *weights, 0)):
+            with threads_for(max(case.largest, *weights, 0)):
                 self._outcomes[made.maker] = self._judged(made.maker, made.replay)
-        slot = made.slot
-        outcome = self._outcomes[made.maker].get(slot)
+        outcome = self._outcomes[made.maker].get(made.slot)
         if outcome is None:
-            raise OperatorError(f"the module of golden does not make {slot.slot} of {slot.path}")
+            where = f"{made.slot.slot} of {made.slot.path}"
+            raise OperatorError(f"the module of golden does not make {where}")
         return outcome
 
     def _golden_calls(self, place: ModulePlace) -> Mapping[str, ModuleCall]:

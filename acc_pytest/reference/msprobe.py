@@ -22,7 +22,7 @@ from ..tensors.dtypes import by_name
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
-from .aten import CallRecomputer, Results, TorchCall, function_results
+from .aten import CallRecomputer, Results, function_results
 from .executor import OperatorCase
 from .recomputation import Recomputation
 
@@ -68,10 +68,9 @@ class MsprobeRecomputer(CallRecomputer):
         results = (pair for pair in reversed(self._pairs) if pair.mine.slot.startswith("output"))
         return {(pair.step, pair.rank, pair.mine.node): pair.mine for pair in results}
 
-    def case(self, ref: TensorRef) -> OperatorCase[TorchCall]:
-        """See `CaseRecomputer.case`."""
+    def case(self, ref: TensorRef) -> OperatorCase[Results]:
         results, index, read = _called(_place(ref))
-        return self.case_of(results, index, ref, read)
+        return OperatorCase(results, ref, index, read, results.doubt)
 
 
 def _place(ref: TensorRef) -> _Recorded:

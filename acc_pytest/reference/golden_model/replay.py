@@ -26,6 +26,7 @@ from ...base.vocabulary import CHOOSING
 from ...capture.torch_hooks.values import Key, in_arguments, in_result
 from ...dumps.base import NodeSlot, Slot
 from ...errors import AccError, OperatorError, calling
+from ...operators.room import tensors_in
 from ...tensors.ref import TensorRef, readable
 from ...topology.torch_modules import function_name
 from .calls import (
@@ -544,13 +545,5 @@ def refusing_mixtures(module: nn.Module) -> contextlib.AbstractContextManager[ob
 
 def _are_meta(*values: object) -> bool:
     """Whether one of the tensors in nested arguments is."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.is_meta:
-                return True
-        elif isinstance(value, (list, tuple)):
-            if _are_meta(*value):
-                return True
-        elif isinstance(value, dict) and _are_meta(*value.values()):
-            return True
-    return False
+    flat = (list(value.values()) if isinstance(value, dict) else value for value in values)
+    return any(tensor.is_meta for tensor in tensors_in(flat))
