@@ -305,12 +305,12 @@ def _layers_like(base: str, layer: str) -> Iterator[str]:
 
 
 def _parameters(directory: str) -> Mapping[str, Any] | None:
-    """The parameters of the operator; `None` where its file cannot be read."""
+    """The parameters of the operator; `None` where its file cannot be read, or has none."""
     try:
         parameters = param_of(directory)
     except (FormatError, ValueError):
         return None
-    return None if parameters is None else dict(_leaves(parameters))
+    return dict(_leaves(parameters)) if parameters else None
 
 
 def _leaves(param: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
