@@ -29,7 +29,7 @@ Call = TypeVar("Call")
 
 @dataclass(frozen=True)
 class OperatorCase(Generic[Call]):
-    """An operator as a dump has it: what its executor calls, a tensor that it wrote with its number, and those
+    """An operator as a dump has it: what its executor calls, a tensor that it wrote and its number, and those
     that it read. `doubt` says what may not be known of it, so that another result is none of its faults."""
 
     call: Call
