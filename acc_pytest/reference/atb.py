@@ -24,7 +24,7 @@ from ..base.reason import Reason
 from ..errors import FormatError, OperatorError
 from ..ge_operators import Unrounded
 from ..judging.standards.ascend import EXACT, op_class
-from ..mapping.pair import Operand, Pair
+from ..mapping.pair import Pair
 from ..operators import known
 from ..reporting.texts import shortened
 from ..tensors.location import names_at
@@ -32,7 +32,7 @@ from ..tensors.ref import TensorRef
 from .case import Case
 from .executor import CaseRecomputer, OperatorCase
 from .golden import Golden, in_shape
-from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
+from .golden_inputs import GoldenInputs, directory_of_node, entry_of, index_of, number_of, operator_directory
 from .prepare import param_of, prepare, tensors_in
 from .recomputation import (
     DOUBTS,
@@ -207,12 +207,6 @@ class AtbRecomputer(CaseRecomputer[str]):
             raise OperatorError(_NO_OUTPUT)
         check_size(case.tensors, self._budget.limit)
         return self._reference(directory)
-
-
-def index_of(operand: Operand) -> int | None:
-    """The number of the output that a tensor is; `None` for one that is none."""
-    kind, _, index = operand.slot.rstrip("]").partition("[")
-    return int(index) if kind == "output" and index.isdecimal() else None
 
 
 def _outputs(directory: str, root: str) -> dict[int, TensorRef]:

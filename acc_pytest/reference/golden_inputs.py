@@ -102,12 +102,12 @@ class GoldenInputs:
     def of_pair(self, number: int) -> Recomputation:
         """Whether the operator of mine makes golden's tensor. Raises `AccError` where that cannot be said."""
         pair = self._pairs[number]
-        kind, _, index = pair.mine.slot.rstrip("]").partition("[")
-        if kind != "output" or not index.isdecimal() or pair.golden.experts is not None:
+        index = index_of(pair.mine)
+        if index is None or pair.golden.experts is not None:
             raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
-        cases = [self._golden_of(operator_directory(ref), int(index)).case for ref in pair.mine.refs]
+        cases = [self._golden_of(operator_directory(ref), index).case for ref in pair.mine.refs]
         with threads_for(max(check_size(case.tensors) for case in cases)):
-            return self._judged(number, int(index))
+            return self._judged(number, index)
 
     def _judged(self, number: int, index: int) -> Recomputation:
         pair = self._pairs[number]
@@ -372,6 +372,12 @@ def scale_of(operand: Operand, rank: int) -> tuple[torch.Tensor, torch.Tensor] |
 
 
 # The directory of an operator in an ATB dump, and what opcheck makes of it.
+
+
+def index_of(operand: Operand) -> int | None:
+    """The number of the output that a tensor is; `None` for one that is none."""
+    kind, _, index = operand.slot.rstrip("]").partition("[")
+    return int(index) if kind == "output" and index.isdecimal() else None
 
 
 def operator_directory(ref: TensorRef) -> str:

@@ -32,9 +32,7 @@ def recomputer_of(
     `outlines` what golden's dump says of its model, one a rank. `small` has computed small operators of ATB
     already. Only what the dump needs is imported. Raises `AccError` where there is no such model.
     """
-    if plan.mine_kind == "atb":
-        return _of_atb(plan, budget, outlines, small)
-    if outlines:
+    if outlines and plan.mine_kind != "atb":
         from .modules import OutlinedRecomputer
 
         limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
@@ -64,13 +62,6 @@ def recomputer_of(
         from .msprobe import MsprobeRecomputer
 
         return MsprobeRecomputer(plan.pairs, budget)
-    return _of_atb(plan, budget)
-
-
-def _of_atb(
-    plan: Plan, budget: RecomputeBudget, outlines: Sequence[Outline] = (), small: Recomputer | None = None
-) -> Recomputer:
-    """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
     from .atb import AtbRecomputer
 
     alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
