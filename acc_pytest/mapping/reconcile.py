@@ -14,7 +14,7 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
 from ..tensors.eval_log import HALF_A_DIGIT, NOT_PRINTED
-from ..tensors.source import Exceeding, Floored, Reshaped, Source, TensorSource
+from ..tensors.source import Changed, Source, TensorSource
 from .operand_shards import (
     OperandShards,
     as_they_lie,
@@ -243,7 +243,9 @@ def _is_mask(pair: Comparison) -> bool:
 def _mask(source: Source, opposite: Source) -> Source:
     if not source.dtype.is_floating_point:
         return source
-    return Exceeding(source, BLOCKED / 2) if opposite.dtype == torch.bool else Floored(source, BLOCKED)
+    if opposite.dtype == torch.bool:
+        return Changed(source, lambda scores: scores > BLOCKED / 2, dtype=torch.bool)
+    return Changed(source, lambda scores: scores.clamp(min=BLOCKED))
 
 
 def agree(golden: Operand, mine: Operand) -> str:
@@ -338,7 +340,7 @@ def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:
     for rank in range(count):
         golden_source, mine_source = golden[min(rank, len(golden) - 1)], mine[min(rank, len(mine) - 1)]
         if tuple(golden_source.shape) != tuple(mine_source.shape):
-            mine_source = Reshaped(mine_source, tuple(golden_source.shape))
+            mine_source = Changed(mine_source, shape=tuple(golden_source.shape))
         comparisons.append(
             Comparison(golden_source, mine_source, Reason("rank {}", rank) if count > 1 else "")
         )

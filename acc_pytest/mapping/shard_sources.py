@@ -11,7 +11,7 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.read_source import source_of
-from ..tensors.source import Columns, ExactSum, PlusRow, Reshaped, Rows, Source, Sum, TensorSource
+from ..tensors.source import Changed, Columns, ExactSum, PlusRow, Rows, Source, Sum, TensorSource
 from .operand_shards import OperandShards
 from .pair import Operand
 from .shapes import Merge, Shape, rows_and_width, same_order
@@ -51,7 +51,7 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
         if not remainder and 0 < tokens <= cached and has_token_rows and rule and rule.how != "rows":
             newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
             note = Reason("newest {} of {} tokens of the cache{}", tokens, cached, suffix)
-            return Reshaped(newest, (batch * tokens, heads * size)), note
+            return Changed(newest, shape=(batch * tokens, heads * size)), note
     shape = list(side.shape)
     raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
 
@@ -105,7 +105,7 @@ def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:
     note = Reason("elements {}:{} of each head of {}", start, start + width, size)
     pieces = [shard.reshape(rows, heads, size)[:, :, start : start + width] for shard in side.shards]
     if len(pieces) == 1:
-        return Reshaped(TensorSource(pieces[0]), (rows, heads * width)), note
+        return Changed(TensorSource(pieces[0]), shape=(rows, heads * width)), note
     return Columns([piece.reshape(rows, heads * width) for piece in pieces]), note
 
 

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..base.imports import torch
@@ -229,59 +229,34 @@ class PlusRow:
         return total.to(self.dtype)
 
 
-class Floored:
-    """A source whose values below `floor` are `floor`."""
+class Changed:
+    """A source with each element changed by itself, or under another shape of the same row-major order."""
 
-    def __init__(self, source: Source, floor: float) -> None:
+    def __init__(
+        self,
+        source: Source,
+        change: Callable[[torch.Tensor], torch.Tensor] = lambda block: block,
+        *,
+        shape: tuple[int, ...] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """`dtype` is that of what `change` gives, where it is another one."""
         self._source = source
-        self._floor = floor
-        self.shape: tuple[int, ...] = tuple(source.shape)
-        self.dtype = source.dtype
+        self._change = change
+        self.shape: tuple[int, ...] = tuple(source.shape) if shape is None else shape
+        self.dtype = dtype or source.dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
-        """Elements `[start, stop)`, none of them below `least`."""
-        return self._source.read(start, stop).clamp(min=self._floor)
+        """Elements `[start, stop)`, changed."""
+        return self._change(self._source.read(start, stop))
 
 
-class Hidden:
-    """A source whose values at the least number of its type, as a mask puts them, are -Inf."""
+class Hidden(Changed):
+    """A source whose values at the least number of its type (within 1 %), as a mask puts them, are -Inf."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self.shape: tuple[int, ...] = tuple(source.shape)
-        self.dtype = source.dtype
-
-    def read(self, start: int, stop: int) -> torch.Tensor:
-        """Elements `[start, stop)`, none of them finite and within 1 % of the least number."""
-        block = self._source.read(start, stop)
-        return block.masked_fill(block <= NEARLY * torch.finfo(block.dtype).min, -math.inf)
-
-
-class Exceeding:
-    """Truth values: whether each value of a source is more than `bound`."""
-
-    def __init__(self, source: Source, bound: float) -> None:
-        self._source = source
-        self._bound = bound
-        self.dtype = torch.bool
-        self.shape: tuple[int, ...] = tuple(source.shape)
-
-    def read(self, start: int, stop: int) -> torch.Tensor:
-        """Elements `[start, stop)`."""
-        return self._source.read(start, stop) > self._bound
-
-
-class Reshaped:
-    """A source under another shape of the same row-major order."""
-
-    def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
-        self._source = source
-        self.shape = shape
-        self.dtype = source.dtype
-
-    def read(self, start: int, stop: int) -> torch.Tensor:
-        """The elements of the source: only the shape differs."""
-        return self._source.read(start, stop)
+        least = NEARLY * torch.finfo(source.dtype).min
+        super().__init__(source, lambda block: block.masked_fill(block <= least, -math.inf))
 
 
 class PickedRows:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.probe import dynamic_symbols, find_probe
+from acc_pytest.capture.atb.probe import find_probe
 from acc_pytest.capture.atb.written_files import convert_profiles, profile_to_csv, written_files
 from acc_pytest.errors import FormatError, LaunchError
 
@@ -41,61 +40,14 @@ def test_the_abi_of_a_compiled_library(tmp_path: Path, symbols: tuple[str, ...],
     assert find_probe(environ, era="msit", library=None).library.name == f"libatb_probe_abi{abi}.so"
 
 
-@needs_compiler
-@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm here")
-def test_dynamic_symbols_are_those_that_nm_prints(tmp_path: Path) -> None:
-    path = fake_cann.compiled_library(
-        tmp_path / "lib.so", fake_cann.NEW_ABI, "#include <stdio.h>\nvoid g(void) { puts(0); }\n"
-    )
-    printed = subprocess.run(["nm", "-D", str(path)], capture_output=True, text=True, check=True).stdout
-    named_by_nm = {line.split()[-1].split("@")[0] for line in printed.splitlines()}
-    assert {name.decode() for name in dynamic_symbols(path)} == named_by_nm
-    assert {*fake_cann.NEW_ABI, "g", "puts"} <= named_by_nm
-
-
 def test_a_library_that_cannot_be_read_counts_as_the_old_abi_and_says_so(tmp_path: Path) -> None:
     environ = fake_cann.install(tmp_path)
     atb = tmp_path / "atb/cxx_abi_1/lib/libatb.so"
-    atb.write_bytes(atb.read_bytes()[:-10])
+    atb.write_bytes(b"#!/bin/sh\n")
     probe = find_probe(environ, era="msit", library=None)
     assert probe.library.name == "libatb_probe_abi0.so"
     (note,) = probe.notes
-    assert (
-        note
-        == f"{atb}: its symbol table is broken; was the file truncated?; taking the probe for the old C++ ABI"
-    )
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF\x01\x01" + bytes(100), b"#!/bin/sh\n", b"\x7fELF\x02\x01"]
-)
-def test_what_is_no_library_has_no_symbols(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "lib.so"
-    path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"not a 64-bit shared library|symbol table is broken"):
-        list(dynamic_symbols(path))
-
-
-def test_what_is_too_large_or_not_there_has_no_symbols(tmp_path: Path) -> None:
-    path = tmp_path / "lib.so"
-    with pytest.raises(FormatError, match="No such file"):
-        list(dynamic_symbols(path))
-    with path.open("wb") as file:
-        file.truncate(2**31 + 1)
-    with pytest.raises(FormatError, match=r"lib\.so: too large to be a shared library"):
-        list(dynamic_symbols(path))
-
-
-@pytest.mark.parametrize("place", range(40, 64))
-def test_a_broken_header_is_an_error_of_ours(tmp_path: Path, place: int) -> None:
-    content = bytearray(fake_cann.hand_made_library(fake_cann.NEW_ABI))
-    content[place] ^= 0xFF
-    path = tmp_path / "lib.so"
-    path.write_bytes(content)
-    try:
-        list(dynamic_symbols(path))
-    except FormatError as error:
-        assert str(path) in str(error)  # noqa: PT017 - some of these bytes do not matter
+    assert note == f"{atb}: not a shared library; taking the probe for the old C++ ABI"
 
 
 @pytest.mark.parametrize(

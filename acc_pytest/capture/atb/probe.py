@@ -8,14 +8,14 @@ directory.
 from __future__ import annotations
 
 import json
+import re
 import stat
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ...errors import FormatError, LaunchError, SettingsError
+from ...errors import LaunchError, SettingsError
 from .options import BY_FIELD, LOG_LEVELS, LaunchOptions
 
 CANN_DEFAULT = Path("/usr/local/Ascend/ascend-toolkit/latest")
@@ -23,6 +23,7 @@ WAYS_OUT = (
     "on a machine with an NPU install CANN and ATB and source their set_env.sh, or name the probe with "
     "--probe-lib; without an NPU use --backend cpu (the program then uses acc_pytest.lab.atb)"
 )
+_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,16 @@ def _in_cann(environ: Mapping[str, str]) -> ProbeLibrary:
 
 
 def _abi(atb: Path) -> tuple[int, tuple[str, ...]]:
-    """1 where the class `Probe` in libatb.so takes C++11 strings."""
+    """1 where a name in libatb.so says that the class `Probe` takes C++11 strings."""
     try:
-        new = any(b"Probe" in name and b"cxx11" in name for name in dynamic_symbols(atb))
-    except FormatError as error:
-        return 0, (f"{error}; taking the probe for the old C++ ABI",)
-    return int(new), ()
+        content = atb.read_bytes()
+        if not content.startswith(_ELF):
+            raise OSError(0, "not a shared library")
+    except OSError as error:
+        return 0, (f"{atb}: {error.strerror}; taking the probe for the old C++ ABI",)
+    ends = (match.span() for match in re.finditer(b"Probe", content))
+    names = (content[content.rfind(b"\0", 0, start) + 1 : content.find(b"\0", stop)] for start, stop in ends)
+    return int(any(b"cxx11" in name for name in names)), ()
 
 
 def _in_msprobe(environ: Mapping[str, str]) -> ProbeLibrary:
@@ -107,62 +112,12 @@ def _check(library: Path) -> None:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LaunchError(f"{library} can be changed by other users; run: chmod go-w {library}")
     with library.open("rb") as file:
-        if file.read(4) != b"\x7fELF":
+        if file.read(4) != _ELF:
             raise LaunchError(f"{library} is not a shared library")
     if any(sign in str(library.resolve()) for sign in ": "):
         raise LaunchError(
             f"{library}: LD_PRELOAD cannot hold a path with a space or a colon; move the library"
         )
-
-
-_DYNSYM = 11
-_MOST_BYTES = 2**31
-
-
-def dynamic_symbols(path: Path) -> Iterator[bytes]:
-    """Names in the dynamic symbol table of a library of 64 bits, little-endian (x86-64, aarch64).
-
-    Raises `FormatError` for anything else and for tables that point outside of the file.
-    """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"{path}: too large to be a shared library")
-        content = path.read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: {error.strerror}") from error
-    if content[:6] != b"\x7fELF\x02\x01":
-        raise FormatError(f"{path}: not a 64-bit shared library")
-    try:
-        sections = _sections(content)
-        for kind, link, place, length in sections:
-            if kind == _DYNSYM:
-                _, _, strings, strings_length = sections[link]
-                yield from _names(_slice(content, place, length), _slice(content, strings, strings_length))
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise FormatError(f"{path}: its symbol table is broken; was the file truncated?") from error
-
-
-def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
-    """Kind, linked section, place and length of every section."""
-    (start,) = struct.unpack_from("<Q", content, 0x28)
-    size, count = struct.unpack_from("<HH", content, 0x3A)
-    sections = []
-    for number in range(count):
-        _, kind, _, _, place, length, link = struct.unpack_from("<IIQQQQI", content, start + number * size)
-        sections.append((kind, link, place, length))
-    return sections
-
-
-def _slice(content: bytes, place: int, length: int) -> bytes:
-    if place + length > len(content):
-        raise ValueError("a section beyond the end")
-    return content[place : place + length]
-
-
-def _names(symbols: bytes, strings: bytes) -> Iterator[bytes]:
-    for name, *_ in struct.iter_unpack("<IBBHQQ", symbols):
-        if name:
-            yield strings[name : strings.index(b"\0", name)]
 
 
 # The environment by which the launcher tells the probe what to dump, for both eras of probes.

@@ -71,7 +71,7 @@ class Pool(Protocol):
 
 
 PACKAGE = Path(__file__).resolve().parents[2]
-_SOURCES = (".py", ".toml", ".proto")
+_SOURCES = (".py", ".toml")
 _DIGITS = 12
 """Digits of a digest that are compared."""
 

@@ -15,7 +15,8 @@ from ....base.threads import one_thread
 from ....capture.fx_backend import fx_dump_backend
 from ....errors import DumpError, SettingsError
 from ....tensors.ge_record import GeValue, OriginalOp, hashed_name, write_record
-from ....topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
+from ....topology.ge_graph import Edge, GeDesc, GeGraph, GeNode
+from .graph_text import write_graph
 from .lowering import GE_NAMES, GeOperator, Lowering, Values, compiled, execute
 
 DTYPE = torch.float16
