@@ -33,11 +33,11 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.lab.demo.torchair.graph_text import write_graph
 from acc_pytest.mapping.planner import plan
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.read_source import source_of
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.topology.ge_graph import Edge, GeDesc, GeGraph, GeNode
+from tests.tensors.ge_writer import GeValue, write_record
 
 STARTED = 1_763_670_000_000_000
 

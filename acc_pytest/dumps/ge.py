@@ -29,7 +29,7 @@ from .torchair_files import (
 )
 
 if TYPE_CHECKING:
-    from ..tensors.ge_record import GeRecord
+    from ..tensors.ge_message import GeRecord
     from ..topology.ge_graph import GeGraph
 
 _FORMS = ("statistics", "info", "record")

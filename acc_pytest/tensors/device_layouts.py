@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..base.imports import torch
-from ..errors import FormatError
 
 Shape = tuple[int, ...]
 
@@ -213,35 +212,6 @@ _TILED: dict[str, Callable[[Shape, Shape], _Readings]] = {
     "fractal_z": _fractal_z,
     "fractal_z_3d": _fractal_z_3d,
 }
-
-
-def stored_shape(layout: str, shape: Sequence[int], c0: int = 16, channels: str = "nchw") -> Shape:
-    """The shape in which a logical tensor is stored, sizes rounded up to whole tiles of `c0`.
-
-    `channels` is the order of the logical dimensions where they stand for channels and windows: `nchw`
-    (which `ncdhw` is for 3-D layouts), `nhwc` or `hwcn`. Raises `FormatError` for a layout that has no
-    tiles known here, or a shape it cannot hold.
-    """
-    sizes = tuple(shape)
-    if layout.startswith("fractal_nz"):
-        c0 = _NZ_COLUMNS.get(layout, c0)
-        *lead, rows, columns = (1,) * (2 - len(sizes)) + sizes
-        return (*lead, _tiles(columns, c0), _tiles(rows, TILE), TILE, c0)
-    if layout not in _TILED:
-        return sizes
-    c0 = 4 if layout == "nc1hwc0_c04" else c0
-    deep = layout in ("ndc1hwc0", "fractal_z_3d")
-    plain = channels.replace("d", "")
-    places = _CHANNELS_FIRST.get(plain.replace("h", "dh") if deep else plain, ())
-    if len(sizes) != len(places):
-        raise FormatError(f"a tensor {list(sizes)} of order {channels} cannot be stored as {layout}")
-    n, c, *d, h, w = (sizes[place] for place in places)
-    c1 = _tiles(c, c0)
-    if layout.startswith("nc1hwc0"):
-        return (n, c1, h, w, c0)
-    if layout == "ndc1hwc0":
-        return (n, *d, c1, h, w, c0)
-    return (math.prod(d) * c1 * h * w, _tiles(n, TILE), TILE, c0)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -143,12 +143,6 @@ def ge_layout_code(name: str) -> int:
     return _GE_LAYOUT_CODES.get(name.strip().lower(), -1)
 
 
-VERSION = "2.0"
-DYNAMIC = (1 << 64) - 1
-"""The offset that the executor of dynamic shapes writes: the address is that of the tensor itself."""
-
-_FLOAT = by_ge_code(1)
-
 Shape = tuple[int, ...]
 
 
@@ -161,7 +155,6 @@ class OriginalOp:
 
     name: str
     output_index: int | None = 0
-    dtype: DType = _FLOAT
     layout: str = "nd"
 
 
@@ -184,19 +177,12 @@ class GeTensor:
     sub_format: int = 0
     address_offset: int = 0
     original_op: OriginalOp | None = None
-    dim_range: tuple[tuple[int, int], ...] = ()
-    arg_index: int = 0
     place: int | None = None
 
     @property
     def address_null(self) -> bool:
         """Whether the device gave no memory to the tensor, so that there was nothing to copy."""
         return self.address == 0
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether the executor of dynamic shapes wrote the record."""
-        return self.address_offset == DYNAMIC
 
 
 @dataclass(frozen=True)
@@ -209,13 +195,10 @@ class GeRecord:
 
     op_name: str
     dump_time: int
-    version: str
     inputs: tuple[GeTensor, ...]
     outputs: tuple[GeTensor, ...]
-    attrs: tuple[tuple[str, str], ...] = ()
     buffers: tuple[int, ...] = ()
     spaces: tuple[int, ...] = ()
-    dfx_message: str = ""
     start: int = 0
     end: int = 0
     size: int = 0

@@ -1,4 +1,4 @@
-"""Element types torch has not: bytes to values and back, exactly.
+"""Element types torch has not: bytes to values, exactly.
 
 Integers of 1, 2 and 4 bits become whole bytes. Floats of 4 bits become float8_e4m3fn and hifloat8 becomes
 bfloat16: the coarsest torch types that hold all their values, so that tolerances derived from the type stay
@@ -50,23 +50,6 @@ def unpack(stored: torch.Tensor, dtype: DType, count: int) -> torch.Tensor:
     for start in range(0, stored.numel(), _BLOCK):
         into[start : start + _BLOCK] = codes[stored[start : start + _BLOCK].long()]
     return values[:count]
-
-
-def pack(values: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """The bytes of `values`, 1-D; each value must be one of the type's own, as `unpack` gives them."""
-    if dtype.name == "hifloat8":
-        return hifloat8.encode(values.detach().reshape(-1))
-    flat = values.detach().reshape(-1).to(torch.float32)
-    name, choices = _VALUES[dtype.name]
-    bits = dtype.bits
-    codes = torch.zeros(flat.numel(), dtype=torch.uint8)
-    for code, value in enumerate(choices):
-        codes[flat == value] = code
-    if name.startswith("float"):  # of which -0 is another code than 0
-        codes[flat == 0] = torch.signbit(flat[flat == 0]).to(torch.uint8) << (bits - 1)
-    per_byte = 8 // bits
-    rows = torch.nn.functional.pad(codes, (0, -codes.numel() % per_byte)).view(-1, per_byte)
-    return (rows << torch.tensor(_shifts(dtype.name, bits), dtype=torch.uint8)).sum(1).to(torch.uint8)
 
 
 def _shifts(name: str, bits: int) -> list[int]:

@@ -17,8 +17,9 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.lab.demo.torchair.make import STARTED
 from acc_pytest.mapping.planner import plan
-from acc_pytest.tensors.ge_record import GeValue, OriginalOp, write_record
+from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.topology.ge_graph import Edge, GeNode
+from tests.tensors.ge_writer import GeValue, write_record
 
 from .torchair_faults import FED, SPOILINGS, applicable, other_values
 from .torchair_kernels import run_kernel

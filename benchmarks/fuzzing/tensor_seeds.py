@@ -15,9 +15,9 @@ from acc_pytest.capture.torch_hooks.store import NodeTensor, statistics_csv
 from acc_pytest.errors import AccError
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ge_message import OriginalOp
-from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.info_file import info_of, write_fx_info, write_ge_info
 from tests.tensors.ge_statistics_file import write_statistics_csv
+from tests.tensors.ge_writer import GeValue, write_record
 
 from . import dumps
 from .case import Seed

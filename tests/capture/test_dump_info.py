@@ -18,9 +18,9 @@ from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion, tensor_
 from acc_pytest.capture.writer import BackgroundWriter
 from acc_pytest.errors import AccError, DumpError, FormatError
 from acc_pytest.tensors import info_file
-from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import read_info
+from tests.tensors.ge_writer import GeValue, write_record
 
 STAMP = "20261120202512053720"
 

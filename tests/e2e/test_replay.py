@@ -22,11 +22,12 @@ from acc_pytest.reference import modules
 from acc_pytest.reference.golden_model.models import load_model
 from acc_pytest.reference.recomputation import RecomputeBudget
 from acc_pytest.reference.twice import hold
-from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
+from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.ref import TensorRef
 from tests.dumps.hooked_models import debugger_run, sglang_run
 from tests.dumps.msprobe_writer import RankWriter, record
 from tests.newer import caches_have_layers
+from tests.tensors.ge_writer import GeValue, write_record
 
 from . import replay_models
 from .conftest import QUICKER, Run, read_rows

@@ -94,7 +94,7 @@ import sys, types
 from dataclasses import dataclass, field
 from pathlib import Path
 import torch
-from acc_pytest.tensors.ge_record import write_record
+from acc_pytest.lab.demo.torchair.records import WrittenTensor, write_record
 
 @dataclass
 class Options:
@@ -117,7 +117,8 @@ def get_npu_backend(compiler_config):
         def run(*args):
             results = module(*args)
             folder = Path(compiler_config.dump_config.dump_path, "20261120203000/0/graph_1/1/0")
-            write_record(folder / "Sin.Sin.1.2.1763670000000140", "Sin", args, results)
+            sides = ([WrittenTensor(tensor) for tensor in side] for side in (args, results))
+            write_record(folder / "Sin.Sin.1.2.1763670000000140", "Sin", *sides, 1763670000000140)
             return results
         return run
     return backend

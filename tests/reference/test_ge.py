@@ -24,8 +24,9 @@ from acc_pytest.reference.fx import FxRecomputer
 from acc_pytest.reference.ge import GeRecomputer
 from acc_pytest.reference.recomputation import LOOKING, Recomputation, RecomputeBudget
 from acc_pytest.reference.recomputers import recomputer_of
-from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
+from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.ref import TensorRef
+from tests.tensors.ge_writer import GeValue, write_record
 
 PROGRAMS = Path(__file__).parents[3] / "shared" / "conformance" / "torchair" / "real_programs"
 FUSED = "Mul_1Add_1"

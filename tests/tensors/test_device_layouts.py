@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError
-from acc_pytest.tensors.device_layouts import conversion, is_tiled, nz, stored_shape
+from acc_pytest.tensors.device_layouts import conversion, is_tiled, nz
 from tests.newer import torch_dtypes
+from tests.tensors.ge_writer import stored_shape
 
 Shape = tuple[int, ...]
 Place = Callable[[Shape, Shape], Shape]

@@ -4,107 +4,23 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.ge_file import GE_COLUMNS
-from acc_pytest.tensors.ge_message import DYNAMIC, GeRecord, GeTensor, OriginalOp, by_ge_code, ge_layout_name
-from acc_pytest.tensors.ge_record import parse, serialise
+from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp, by_ge_code, ge_layout_name
+from acc_pytest.tensors.ge_record import parse
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in
 from acc_pytest.tensors.wire import WireError, bytes_field, encoded, fields, number_field, signed, varint
 from tests.tensors.ge_statistics_file import write_statistics_csv
-
-# `DumpData` for protobuf's own library, made from the facts of the format (onnx brings the library along).
-_TYPES = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "string": _TYPES.TYPE_STRING,
-    "bytes": _TYPES.TYPE_BYTES,
-    "uint64": _TYPES.TYPE_UINT64,
-    "uint32": _TYPES.TYPE_UINT32,
-    "int32": _TYPES.TYPE_INT32,
-}
-_MESSAGES: dict[str, list[tuple[int, str, str]]] = {
-    "Shape": [(1, "repeated uint64", "dim")],
-    "DimRange": [(1, "uint64", "dim_start"), (2, "uint64", "dim_end")],
-    "OriginalOp": [
-        (1, "string", "name"),
-        (2, "uint32", "output_index"),
-        (3, "int32", "data_type"),
-        (4, "int32", "format"),
-    ],
-    "OpOutput": [
-        (1, "int32", "data_type"),
-        (2, "int32", "format"),
-        (3, "Shape", "shape"),
-        (4, "OriginalOp", "original_op"),
-        (5, "bytes", "data"),
-        (6, "uint64", "size"),
-        (7, "Shape", "original_shape"),
-        (8, "int32", "sub_format"),
-        (9, "uint64", "address"),
-        (10, "repeated DimRange", "dim_range"),
-        (11, "uint64", "offset"),
-        (12, "uint32", "arg_index"),
-    ],
-    "OpInput": [
-        (1, "int32", "data_type"),
-        (2, "int32", "format"),
-        (3, "Shape", "shape"),
-        (4, "bytes", "data"),
-        (5, "uint64", "size"),
-        (6, "Shape", "original_shape"),
-        (7, "int32", "sub_format"),
-        (8, "uint64", "address"),
-        (9, "uint64", "offset"),
-        (10, "uint32", "arg_index"),
-        (11, "uint32", "input_type"),
-    ],
-    "OpBuffer": [(1, "int32", "buffer_type"), (2, "bytes", "data"), (3, "uint64", "size")],
-    "Workspace": [(1, "int32", "type"), (2, "bytes", "data"), (3, "uint64", "size")],
-    "OpAttr": [(1, "string", "name"), (2, "string", "value")],
-    "DumpData": [
-        (1, "string", "version"),
-        (2, "uint64", "dump_time"),
-        (3, "repeated OpOutput", "output"),
-        (4, "repeated OpInput", "input"),
-        (5, "repeated OpBuffer", "buffer"),
-        (6, "string", "op_name"),
-        (7, "repeated OpAttr", "attr"),
-        (8, "repeated Workspace", "space"),
-        (9, "string", "dfx_message"),
-    ],
-}
-
-
-def _message() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="dump.proto", package="dumpdata", syntax="proto3")
-    for name, described in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, kind, field in described:
-            repeated, _, plain = kind.rpartition(" ")
-            added = message.field.add(
-                name=field, number=number, label=_TYPES.LABEL_REPEATED if repeated else _TYPES.LABEL_OPTIONAL
-            )
-            if plain in _SCALARS:
-                added.type = _SCALARS[plain]
-            else:
-                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".dumpdata.{plain}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("dumpdata.DumpData"))
-
-
-DumpData = _message()
-
+from tests.tensors.ge_writer import DYNAMIC, serialise
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -116,7 +32,6 @@ ORIGINS = st.builds(
     OriginalOp,
     NAMES,
     st.one_of(st.none(), st.integers(0, 2**32 - 2)),
-    TYPES.map(by_ge_code),
     LAYOUTS.map(ge_layout_name),
 )
 
@@ -133,8 +48,6 @@ def tensors(output: bool) -> st.SearchStrategy[GeTensor]:
         st.integers(0, 2**16 - 1),
         U64,
         st.one_of(st.none(), ORIGINS) if output else st.none(),
-        st.lists(st.tuples(U64, U64), max_size=2).map(tuple) if output else st.just(()),
-        st.integers(0, 2**32 - 1),
     )
 
 
@@ -142,34 +55,21 @@ RECORDS = st.builds(
     GeRecord,
     NAMES,
     U64,
-    NAMES,
     st.lists(tensors(False), max_size=3).map(tuple),
     st.lists(tensors(True), max_size=3).map(tuple),
-    st.lists(st.tuples(NAMES, NAMES), max_size=2).map(tuple),
     st.lists(U64, max_size=2).map(tuple),
     st.lists(U64, max_size=2).map(tuple),
-    NAMES,
 )
 
 
 @given(RECORDS)
 @settings(max_examples=150, deadline=None)
-def test_a_message_comes_back_and_is_byte_for_byte_protobufs(record: GeRecord) -> None:
-    data = serialise(record)
-    assert parse(data) == record
-    known = DumpData.FromString(data)
-    assert known.SerializeToString(deterministic=True) == data
-    assert (known.op_name, known.dump_time, known.version) == (
-        record.op_name,
-        record.dump_time,
-        record.version,
-    )
-    assert [list(one.shape.dim) for one in known.output] == [list(one.shape) for one in record.outputs]
-    assert [one.size for one in known.input] == [one.nbytes for one in record.inputs]
+def test_what_protobuf_writes_is_read(record: GeRecord) -> None:
+    assert parse(serialise(record, attrs=[("a", "b")])) == record
 
 
 def test_fields_nobody_knows_are_skipped() -> None:
-    record = GeRecord("Add_1", 7, "2.0", (), (GeTensor(by_ge_code(1), "nd", (2,), (2,), 8, 4096),))
+    record = GeRecord("Add_1", 7, (), (GeTensor(by_ge_code(1), "nd", (2,), (2,), 8, 4096),))
     known = serialise(record)
     unknown = number_field(77, 5) + bytes_field(78, b"abc") + encoded(79 << 3 | 1) + bytes(8)
     unknown += encoded(80 << 3 | 5) + bytes(4)
@@ -186,8 +86,8 @@ def test_dimensions_may_be_unpacked_and_numbers_fixed() -> None:
 
 def test_a_scalar_has_an_empty_shape_and_a_missing_shape_is_none() -> None:
     described = GeTensor(by_ge_code(1), "nchw", (), (), 4, 1)
-    assert bytes_field(3, b"") in serialise(GeRecord("", 0, "", (), (described,)))
-    assert parse(serialise(GeRecord("", 0, "", (described,), ()))).inputs == (described,)
+    assert bytes_field(3, b"") in serialise(GeRecord("", 0, (), (described,)))
+    assert parse(serialise(GeRecord("", 0, (described,), ()))).inputs == (described,)
 
 
 @pytest.mark.parametrize(("code", "groups", "layout"), [(0x403, 4, "nc1hwc0"), (0x10000004, 0, "fractal_z")])
@@ -200,15 +100,14 @@ def test_a_layout_that_was_not_split_still_says_layout_and_groups(
 
 def test_the_executor_of_dynamic_shapes_shows() -> None:
     (tensor,) = parse(bytes_field(4, number_field(9, DYNAMIC))).inputs
-    assert tensor.dynamic
+    assert tensor.address_offset == DYNAMIC
     assert tensor.address_null
-    assert not GeTensor(by_ge_code(1), "nd", (), (), 4, 1).dynamic
 
 
 def test_an_unknown_output_index_is_none() -> None:
     origin = number_field(2, 2**32 - 1)
     (tensor,) = parse(bytes_field(3, bytes_field(4, origin))).outputs
-    assert tensor.original_op == OriginalOp("", None, by_ge_code(0), "nchw")
+    assert tensor.original_op == OriginalOp("", None, "nchw")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +123,7 @@ def test_an_unknown_output_index_is_none() -> None:
         (bytes_field(3, bytes_field(3, bytes_field(1, bytes(65)))), "more than 64 dimensions"),
         (bytes_field(3, bytes_field(3, number_field(1, 9) * 65)), "more than 64 dimensions"),
         (bytes_field(3, bytes_field(6, b"")), "is not a number"),
-        (bytes_field(4, bytes_field(10, b"")), "is not a number"),
+        (bytes_field(4, bytes_field(9, b"")), "is not a number"),
         (number_field(20, 1) * 100_001, "more than 100000 fields"),
     ],
 )
@@ -235,7 +134,7 @@ def test_bytes_that_are_no_message_say_why(data: bytes, reason: str) -> None:
 
 def test_a_field_of_bytes_where_a_number_belongs_means_nothing() -> None:
     data = bytes_field(2, b"x") + bytes_field(5, bytes_field(3, b"x")) + bytes_field(7, number_field(1, 4))
-    assert parse(data) == GeRecord("", 0, "", (), (), (("", ""),), (0,))
+    assert parse(data) == GeRecord("", 0, (), (), (0,))
 
 
 @given(U64)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError, CannotDecode, FormatError, NoPayload
+from acc_pytest.lab.demo.torchair.records import hashed_name
 from acc_pytest.tensors import packed
 from acc_pytest.tensors.dtypes import LAYOUTS, by_name
 from acc_pytest.tensors.formats import format_of
@@ -23,24 +24,19 @@ from acc_pytest.tensors.ge_file import members, rule_of
 from acc_pytest.tensors.ge_message import (
     GeRecord,
     GeTensor,
+    OriginalOp,
     by_ge_code,
     by_ge_name,
     ge_code,
     ge_layout_code,
     ge_layout_name,
 )
-from acc_pytest.tensors.ge_record import (
-    GeValue,
-    OriginalOp,
-    hashed_name,
-    read_record,
-    serialise,
-    write_record,
-)
-from acc_pytest.tensors.packed import decoded, is_packed, pack, unpack
+from acc_pytest.tensors.ge_record import read_record
+from acc_pytest.tensors.packed import decoded, is_packed, unpack
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.wire import bytes_field, encoded, number_field
 from tests.newer import torch_dtype, torch_dtypes
+from tests.tensors.ge_writer import DYNAMIC, GeValue, pack, serialise, write_record
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "conformance" / "torchair" / "ge_and_fx" / "ge"
 NAME = "Add.Add_2.44.6.1706596912161941"
@@ -56,7 +52,7 @@ ADD_2 = """
 
 def made(path: Path, tensors: list[GeTensor], payload: bytes = b"", **more: Any) -> str:
     """A record with these outputs and this payload, whether they agree or not."""
-    header = serialise(GeRecord("Op", 1, "2.0", (), tuple(tensors), **more))
+    header = serialise(GeRecord("Op", 1, (), tuple(tensors), **more))
     path.write_bytes(len(header).to_bytes(8, "little") + header + payload)
     return str(path)
 
@@ -85,8 +81,8 @@ def test_the_worked_example_of_the_format_is_written_and_read(tmp_path: Path) ->
     assert Path(path).read_bytes() == bytes.fromhex(ADD_2)
     assert format_of(path).name == "GE record"
     record = read_record(path)
-    assert (record.op_name, record.dump_time, record.version) == ("Add_2", 1706596912161941, "2.0")
-    assert record.outputs[0].original_op == OriginalOp("Add_2", 0, by_name("float32"), "nd")
+    assert (record.op_name, record.dump_time) == ("Add_2", 1706596912161941)
+    assert record.outputs[0].original_op == OriginalOp("Add_2", 0)
     assert members(path) == ("inputs/0", "outputs/0")
     assert TensorRef(path, "inputs/0").open().tolist() == [1, 2]
     assert TensorRef(path, "outputs/0").open().tolist() == [3, 4]
@@ -213,7 +209,7 @@ def test_values_lie_inputs_first_then_outputs_buffers_and_workspaces(tmp_path: P
     )
     assert [TensorRef(path, name).open().item() for name in members(path)] == [1, 2, 3, 4]
     record = read_record(path)
-    assert (record.buffers, record.spaces, record.attrs) == ((3,), (2, 1), (("_sgt_json_info", "{}"),))
+    assert (record.buffers, record.spaces) == ((3,), (2, 1))
     assert record.end == record.size == os.path.getsize(path)
     assert Path(path).read_bytes().endswith(b"abcdef")
 
@@ -371,7 +367,7 @@ def test_without_a_logical_shape_the_stored_one_stays(tmp_path: Path) -> None:
 
 def test_the_layout_before_fusion_decides_where_sizes_do_not(tmp_path: Path) -> None:
     tensor = torch.arange(4096.0).reshape(1, 16, 16, 16)
-    origin = OriginalOp("conv", 0, by_name("float32"), "nhwc")
+    origin = OriginalOp("conv", 0, "nhwc")
     value = GeValue(tensor, "nc1hwc0", channels="nhwc", original_op=origin)
     path = write_record(tmp_path / "x", "op", [], [value])
     assert torch.equal(TensorRef(path).open(), tensor)
@@ -400,7 +396,7 @@ def test_what_is_written_comes_back(
     value = GeValue(tensor, padding=padding, dynamic=dynamic)
     path = write_record(tmp_path_factory.getbasetemp() / "ge", "a/b.c", [first], [value, tensor])
     assert read_record(path).op_name == "a/b.c"
-    assert read_record(path).outputs[0].dynamic == dynamic
+    assert (read_record(path).outputs[0].address_offset == DYNAMIC) == dynamic
     for index in range(2):
         found = TensorRef(path, f"outputs/{index}").open()
         assert (found.dtype, found.shape) == (dtype, tensor.shape)
@@ -459,7 +455,6 @@ def test_a_header_longer_than_any_is_refused_before_it_is_read(tmp_path: Path) -
 
 def test_a_header_longer_than_one_read_is_read(tmp_path: Path) -> None:
     path = write_record(tmp_path / "x", "op", [], [torch.ones(1)], attrs=[("json", "x" * 9000)])
-    assert len(read_record(path).attrs[0][1]) == 9000
     assert TensorRef(path).open().tolist() == [1]
 
 

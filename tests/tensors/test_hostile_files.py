@@ -21,8 +21,9 @@ from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ge_file import GE_COLUMNS, members
 from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp, by_ge_code, ge_layout_name
-from acc_pytest.tensors.ge_record import GeValue, read_record, serialise, write_record
+from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.ref import TensorRef
+from tests.tensors.ge_writer import GeValue, serialise, write_record
 
 VALUES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
 GE = ".1706596912161941"
@@ -213,7 +214,7 @@ def test_ge_records_that_lie_take_no_memory(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"lie{GE}"
     sizes = tuple(abs(size) % 2**64 for size in buffers)
-    header = serialise(GeRecord("x", 1, "2.0", tuple(tensors[:1]), tuple(tensors[1:]), buffers=sizes))
+    header = serialise(GeRecord("x", 1, tuple(tensors[:1]), tuple(tensors[1:]), buffers=sizes))
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(held))
     tracemalloc.start()
     try:

@@ -27,7 +27,7 @@ from acc_pytest.dumps.torchair_files import (
     sanitized,
 )
 from acc_pytest.errors import DumpError, FormatError
-from acc_pytest.tensors.ge_record import write_record
+from tests.tensors.ge_writer import write_record
 
 VALUES = torch.arange(6.0).reshape(2, 3)
 TIME = 1763670000000000

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from acc_pytest.lab.demo.torchair.graph_text import write_graph
-from acc_pytest.tensors.ge_record import GeValue, OriginalOp, write_record
+from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.topology.ge_graph import Edge, GeDesc, GeGraph, GeNode
+from tests.tensors.ge_writer import GeValue, write_record
 
 GRAPH = "dynamo_original_graph_1_rank_0_pid_77_ts_20261120202451423567.txt"
 GE_HOME = "worldsize1_global_rank0/20261120203000/0/graph_1/1/0"

@@ -12,8 +12,8 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.lab.demo.torchair.graph_text import write_graph
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.tensors.ge_record import GeValue, write_record
 from acc_pytest.topology.ge_graph import Edge, GeConstant, GeDesc, GeGraph, GeNode
+from tests.tensors.ge_writer import GeValue, write_record
 
 TIME = 1763670000000000
 TS20 = 20261120202512000000

@@ -18,8 +18,9 @@ from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
-from acc_pytest.tensors.ge_record import GeValue, OriginalOp, write_record
+from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.topology.ge_graph import GeDesc, GeNode
+from tests.tensors.ge_writer import GeValue, write_record
 
 from .hand_made import Fx, Ge, constant, mapped, op, pairs, reasons, tensor
 

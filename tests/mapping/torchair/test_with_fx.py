@@ -16,9 +16,10 @@ from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.mapping.torchair.operators import arrivals, readings
-from acc_pytest.tensors.ge_record import GeValue, OriginalOp
+from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.tensors.info_file import info_of, write_ge_info
 from tests.tensors.ge_statistics_file import write_statistics_csv
+from tests.tensors.ge_writer import GeValue
 
 from .generated import Generated, Generator
 from .hand_made import Fx, Ge, mapped, op, pairs, reasons, tensor

@@ -14,10 +14,11 @@ from torch import fx, nn
 from ....base.threads import one_thread
 from ....capture.fx_backend import fx_dump_backend
 from ....errors import DumpError, SettingsError
-from ....tensors.ge_record import GeValue, OriginalOp, hashed_name, write_record
+from ....tensors.ge_message import OriginalOp
 from ....topology.ge_graph import Edge, GeDesc, GeGraph, GeNode
 from .graph_text import write_graph
 from .lowering import GE_NAMES, GeOperator, Lowering, Values, compiled, execute
+from .records import WrittenTensor, hashed_name, write_record
 
 DTYPE = torch.float16
 _SIDES = {"golden": "msit_fx_dump", "mine": "msit_ge_dump", "unfused": "msit_ge_dump"}
@@ -345,18 +346,18 @@ def write_records(
         for copy in range(readers if operator.type == "Data" else 1):
             time = step.started + 10 * task + copy
             name = f"{operator.type}.{operator.name}.{task}.{_STREAM}.{time}"
-            write_record(_place(step.folder, operator, name), operator.name, inputs, outputs, dump_time=time)
+            write_record(_place(step.folder, operator, name), operator.name, inputs, outputs, time)
 
 
 def _value(
     tensor: torch.Tensor, producer: GeOperator, index: int | None = None, *, null: bool = False
-) -> GeValue:
+) -> WrittenTensor:
     """A tensor as `producer` left it; as an output, `index` is its number."""
     tiled = producer.storage != "ND" and tensor.is_floating_point()
     origin = None
     if index is not None and producer.type != "TransData":
         origin = OriginalOp(producer.parts[-1] if producer.parts else producer.name, index)
-    return GeValue(tensor, "fractal_nz" if tiled else "nd", null=null, original_op=origin)
+    return WrittenTensor(tensor, tiled, null, origin)
 
 
 def _place(folder: Path, operator: GeOperator, name: str) -> Path:
