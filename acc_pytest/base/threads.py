@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .imports import import_torch
 
@@ -57,88 +56,30 @@ def torch_on_one_thread() -> None:
         _torch().set_num_threads(1)
 
 
-def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
-    """`work` of each item, in the order of the items, by so many threads at once, the caller's one of them.
+_WAITING = 4
+"""Items for each thread that are taken and whose results nobody has asked for, so that memory is bounded."""
 
-    The others end with this call: none is left that a forked process would miss. An error in any of them is
-    raised here.
+
+def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
+    """`work` of each item, in the order of the items, by so many threads at once.
+
+    They end with this call: none is left that a forked process would miss. An error in any of them is raised
+    here.
     """
     if threads < 2:
         yield from map(work, items)
         return
-    shared = _Shared(work, items, room=4 * threads)
-    with ThreadPoolExecutor(threads - 1, "acc_measure") as pool:
-        helpers = [pool.submit(shared.help) for _ in range(threads - 1)]
-        try:
-            yield from shared.results()
-        finally:
-            shared.stop(threads)
-    for helper in helpers:
-        helper.result()
-
-
-class _SharedTask(Generic[_Result]):
-    """An item that a thread has taken: `result` is empty before it is finished, and after an error."""
-
-    def __init__(self) -> None:
-        self.finished = threading.Event()
-        self.result: list[_Result] = []
-
-
-class _Shared(Generic[_Item, _Result]):
-    """Items that threads take one by one.
-
-    At most `room` are taken whose results nobody has asked for, so that memory is bounded.
-    """
-
-    def __init__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], room: int) -> None:
-        self._work, self._items = work, iter(items)
-        self._tasks: deque[_SharedTask[_Result]] = deque()
-        self._room, self._lock = threading.Semaphore(room), threading.Lock()
-
-    def help(self) -> None:
-        """Work until nothing is left."""
-        while self._room.acquire() and self._work_once():
-            pass
-
-    def results(self) -> Iterator[_Result]:
-        """The results in the order of the items, up to the first that another thread has failed at.
-
-        The caller works as long as there is room, and waits otherwise.
-        """
-        left = True
-        while left or self._tasks:
-            if left and self._room.acquire(blocking=False):
-                left = self._work_once()
-            elif self._tasks:
-                self._tasks[0].finished.wait()
-            while self._tasks and self._tasks[0].finished.is_set():
-                first = self._tasks.popleft()
-                if not first.result:
-                    return
-                self._room.release()
-                yield first.result[0]
-
-    def stop(self, threads: int) -> None:
-        """Leave the items that nobody has taken, and wake so many threads."""
-        with self._lock:
-            self._items = iter(())
-        self._room.release(threads)
-
-    def _work_once(self) -> bool:
-        """Take an item and work on it; false where none is left."""
-        task: _SharedTask[_Result] = _SharedTask()
-        with self._lock:
-            try:
-                item = next(self._items)
-            except StopIteration:
-                return False
-            self._tasks.append(task)
-        try:
-            task.result.append(self._work(item))
-        finally:
-            task.finished.set()
-        return True
+    pool = ThreadPoolExecutor(threads, "acc_measure")
+    pending: deque[Future[_Result]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) == _WAITING * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def share_cores(threads: int | None = None) -> None:

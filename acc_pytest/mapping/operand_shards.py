@@ -21,7 +21,6 @@ from .pair import Operand
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
 from .token_order import has_heads_first, joined, pick_tokens, picked_rows, token_order, unpicked_rows
 from .views import (
-    ColumnRange,
     ExpertPick,
     HeadPart,
     Largest,
@@ -190,8 +189,6 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
     if isinstance(operand.view, (Largest, TopPlaces)):
         shards = [largest(shard, operand.view) for shard in shards]
-    elif isinstance(operand.view, ColumnRange):
-        shards = [_columns(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, RowSpan):
         shards = [_span(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, OwnPart):
@@ -258,17 +255,11 @@ def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
     return repeated.reshape(*layout, width)
 
 
-def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
-    if not shard.dim() or shard.shape[-1] < view.stop:
-        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{view.stop}")
-    return shard[..., view.start : view.stop]
-
-
 def _span(shard: torch.Tensor, view: RowSpan) -> torch.Tensor:
-    places = view.places()
-    if not shard.dim() or shard.shape[-1] <= int(places.max()):
-        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no column {int(places.max())}")
-    return shard[..., places.to(shard.device)]
+    end = view.start + max((first + count for _, first, count in view.order), default=view.rows)
+    if not shard.dim() or shard.shape[-1] < end:
+        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{end}")
+    return shard[..., view.places().to(shard.device)] if view.order else shard[..., view.start : end]
 
 
 def _piece_columns(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:

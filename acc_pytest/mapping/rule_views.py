@@ -18,7 +18,6 @@ from .shapes import Shape
 from .token_order import ranks_alike, split_of
 from .views import (
     CacheTail,
-    ColumnRange,
     HeadPart,
     Largest,
     LastToken,
@@ -26,6 +25,7 @@ from .views import (
     Part,
     RankSum,
     RowParallel,
+    RowSpan,
     SlotRows,
     TokenLayout,
     TokenSplit,
@@ -107,7 +107,7 @@ def by_tensors(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
 
 def range_by_pieces(
     index: int, packed: int, ranks: int, pieces: Sequence[int], piece_ranks: int
-) -> ColumnRange | None:
+) -> RowSpan | None:
     """Piece `index` of a tensor that is `packed` wide on each of `ranks`, by the widths of the `pieces` of
     the other side on each of its `piece_ranks`; `None` where these make up no such tensor."""
     for copies, piece_copies in itertools.product(
@@ -118,20 +118,19 @@ def range_by_pieces(
         exact = all(width * holders % ranks == 0 for width, holders in zip(totals, copies))
         if exact and sum(widths) == packed:
             start = sum(widths[:index])
-            return ColumnRange(start, start + widths[index])
+            return RowSpan(start, widths[index])
     return None
 
 
-def range_by_own(index: int, packed: int, first: int | None) -> ColumnRange | None:
+def range_by_own(index: int, packed: int, first: int | None) -> RowSpan | None:
     """Piece `index` of two equal ones, or, behind a `first` one that is so wide, of the other two."""
     if first is None:
         half, odd = divmod(packed, 2)
-        return None if odd else ColumnRange(index * half, (index + 1) * half)
+        return None if odd else RowSpan(index * half, half)
     half, odd = divmod(packed - first, 2)
     if odd or half <= 0:
         return None
-    borders = (0, first, first + half, packed)
-    return ColumnRange(borders[index], borders[index + 1])
+    return RowSpan(0, first) if index == 0 else RowSpan(first + (index - 1) * half, half)
 
 
 def _copies(ranks: int, pieces: int) -> Iterator[tuple[int, ...]]:

@@ -31,14 +31,6 @@ class TokenSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnRange:
-    """Columns `start:stop` of every shard: a piece of a packed tensor, as each rank packs its share."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
 class RowParallel:
     """A tensor of the whole shape on every rank: the whole, or a summand of it. The values tell.
 
@@ -310,9 +302,9 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """So many `rows` of a weight, from `start` on, or columns of what it gives; in runs of rows where they
-    lie in another `order` than on the other side (first row there, first behind `start`, number of rows).
-    `turned`: they are columns of the weight."""
+    """So many `rows` of a weight, from `start` on; or columns of what it gives, or of each shard of a pack,
+    of which every rank has its share. In runs of rows where they lie in another `order` than on the other
+    side (first row there, first behind `start`, number of rows). `turned`: they are columns of the weight."""
 
     start: int
     rows: int
@@ -337,7 +329,6 @@ View = Union[
     LastToken,
     RankSum,
     WithBias,
-    ColumnRange,
     RowParallel,
     WithResidual,
     Turned,

@@ -28,10 +28,10 @@ from acc_pytest.mapping.shard_sources import multiplied
 from acc_pytest.mapping.shard_values import ShardNote, turned_alike
 from acc_pytest.mapping.views import (
     CacheTail,
-    ColumnRange,
     HeadPart,
     OwnPart,
     Part,
+    RowSpan,
     SlotRows,
     TableRows,
     Turned,
@@ -304,7 +304,7 @@ def test_wrong_angles_are_not_laid_out_until_they_fit(operand: OperandMaker) -> 
 
 def ranges(packed: int, ranks: int, pieces: tuple[int, ...], piece_ranks: int = 1) -> list[tuple[int, int]]:
     found = [range_by_pieces(index, packed, ranks, pieces, piece_ranks) for index in range(len(pieces))]
-    return [(each.start, each.stop) for each in found if each is not None]
+    return [(each.start, each.start + each.rows) for each in found if each is not None]
 
 
 def test_one_rank_packs_the_pieces_side_by_side() -> None:
@@ -343,7 +343,7 @@ def test_widths_that_make_up_no_such_pack_are_refused() -> None:
 def test_a_side_tells_its_own_pieces(
     index: int, packed: int, first: int | None, columns: tuple[int, int]
 ) -> None:
-    assert range_by_own(index, packed, first) == ColumnRange(*columns)
+    assert range_by_own(index, packed, first) == RowSpan(columns[0], columns[1] - columns[0])
 
 
 def test_a_query_as_wide_as_the_pack_leaves_nothing_for_key_and_value() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,43 +154,24 @@ class TensorFiles:
         else:
             atb_bin.write(path, tensor)
 
-    def _key(self, tensor: torch.Tensor) -> int:
+    def _key(self, tensor: torch.Tensor) -> bytes:
+        """A key of what the file holds: header attributes, and values if any."""
         header = atb_bin.attributes_of(tensor.dtype, tuple(tensor.shape))
         if self._content == "statistics":
             header |= text_of(tensor)
-        if self._content != "values":
-            return hash_of(header, None)
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        return hash_of(header, flat.numpy().tobytes())
-
-
-_BASIS = 14695981039346656037
-_PRIME = 1099511628211
-_MASK = (1 << 64) - 1
-
-
-def hash_of(attributes: Mapping[str, str], payload: bytes | None) -> int:
-    """The probe's key of a file: header attributes (`format`, `dtype`, `dims`, ...) and payload if any."""
-    state = _mixed(_BASIS, "".join(name + value for name, value in attributes.items()).encode("ascii"))
-    if payload is None:
-        return state
-    return _mixed(_mixed(state, struct.pack("<QQ", 0, len(payload))), payload)
-
-
-def _mixed(state: int, data: bytes) -> int:
-    padded = data + bytes(-len(data) % 8)
-    for word in struct.unpack(f"<{len(padded) // 8}Q", padded):
-        state = ((state ^ word) * _PRIME) & _MASK
-    return state
+        key = hashlib.blake2b(repr(header).encode())
+        if self._content == "values":
+            key.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return key.digest()
 
 
 class FirstFiles:
-    """The first file of every hash in this process."""
+    """The first file of every content in this process."""
 
     def __init__(self) -> None:
-        self._paths: dict[int, str] = {}
+        self._paths: dict[bytes, str] = {}
 
-    def link(self, path: str, key: int) -> bool:
+    def link(self, path: str, key: bytes) -> bool:
         """Make `path` a link to the first file with this key; `False` when it is that file itself.
 
         The target is the first path as the probe built it, so with a relative output directory the
