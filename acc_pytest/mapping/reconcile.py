@@ -95,7 +95,7 @@ def open_pair(pair: Pair) -> Opened:
         # A head may be asked for the last tokens alone (`logits_to_keep`).
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
-    opened = _masks(opened) if pair.fed == "mask" or any(map(_is_mask, opened.comparisons)) else opened
+    opened = _masks(opened) if pair.fed == "mask" or _is_mask(pair, opened) else opened
     if _is_head(pair) and "Linear" in pair.golden.op_type:
         opened = _centred(opened)
     prints = pair.golden.printed, pair.mine.printed
@@ -231,12 +231,13 @@ def _masks(opened: Opened) -> Opened:
     return replace(opened, comparisons=tuple(masks))
 
 
-def _is_mask(pair: Comparison) -> bool:
+def _is_mask(pair: Pair, opened: Opened) -> bool:
     """Whether one side says what may be seen (truth values), and the other blocks what may not."""
-    sides = sorted((pair.golden, pair.mine), key=lambda side: side.dtype != torch.bool)
-    if sides[0].dtype != torch.bool or not sides[1].dtype.is_floating_point:
+    kinds = [side.refs[0].header().dtype.kind for side in (pair.golden, pair.mine)]
+    if sorted(kinds) != ["bool", "float"]:
         return False
-    added = sides[1].read(0, math.prod(sides[1].shape))
+    source = opened.mine if kinds[0] == "bool" else opened.golden
+    added = source.read(0, math.prod(source.shape))
     return bool(((added == 0) | (added <= BLOCKED / 2)).all() and (added <= BLOCKED / 2).any())
 
 
