@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,21 @@ os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 # Sessions inside tests, and processes that tests start, would each compile the whole plugin again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+MEMORY = Path("/dev/shm")
+ROOM = 3 << 30
+"""Bytes that memory must have free: what lies in temporary directories at one time takes a third of them."""
+
+
+def _temporary_directories_in_memory() -> None:
+    """Spare the disk the files of all dumps: 200,000 small ones a run, written, read once and deleted."""
+    with contextlib.suppress(OSError):
+        usable = os.access(MEMORY, os.W_OK) and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+        if usable and shutil.disk_usage(MEMORY).free > ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+_temporary_directories_in_memory()
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,9 +70,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what lives to the end: thousands of tests and all that they import."""
+    """Spare the garbage collector what lives to the end: torch, thousands of tests and all that they import.
+
+    Each session of pytest that runs in this process collects five times at its end.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

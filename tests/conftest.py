@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import os
 import sys
@@ -48,12 +47,3 @@ def pytest_collection(session: pytest.Session) -> None:
         # Collection says what is wrong with a module that cannot be imported, or skips itself.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
-
-
-def pytest_collection_finish() -> None:
-    """Leave torch and thousands of tests out of later collections of garbage.
-
-    Each session of pytest that runs in this process collects five times at its end.
-    """
-    gc.collect()
-    gc.freeze()

@@ -120,10 +120,17 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def replayed() -> None:
+    """Have `acc` compute operators again where that is possible, as it does for people who do not ask."""
+
+
+@pytest.fixture
 def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Run:
     """Run pytest over a pair of dumps, in this process; the CSV is `out/acc.csv`. No line is wrapped.
 
-    A conftest of the inner session may replace `acc_pytest.session.planning.make_plan`; it is put back.
+    Operators are computed again only where the fixture `replayed` or the arguments ask for it: it takes as
+    long as all the rest. A conftest of the inner session may replace `acc_pytest.session.planning.make_plan`;
+    it is put back.
     """
     monkeypatch.setattr(acc_pytest.session.planning, "make_plan", acc_pytest.session.planning.make_plan)
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the outer session
@@ -133,7 +140,8 @@ def acc(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pyt
     def run(
         paths: DemoPaths, *arguments: str, subprocess: bool = False, columns: int = WIDE
     ) -> pytest.RunResult:
-        words = [*QUICKER, *dump_options(paths), "--acc-output=out", "--acc-csv=acc.csv", *arguments]
+        words = [*QUICKER, *dump_options(paths), "--acc-output=out", "--acc-csv=acc.csv"]
+        words += arguments if "replayed" in request.fixturenames else ("--acc-replay=off", *arguments)
         monkeypatch.setenv("COLUMNS", str(columns))
         if subprocess:
             request.getfixturevalue("python_with_torch")

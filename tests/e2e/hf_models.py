@@ -32,16 +32,12 @@ from tests.published_networks import published
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]
 DECODE_STEPS = 2
-ROOM = 2**29
-"""Bytes that memory must have free; all golden dumps and one of mine take a tenth of it."""
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for thousands of small files: in memory where there is room, removed afterwards."""
-    memory = Path("/dev/shm")
-    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM
-    with tempfile.TemporaryDirectory(prefix="acc-", dir=memory if roomy else None) as directory:
+    """A directory for thousands of small files, beside those of the tests, removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=os.environ["PYTEST_DEBUG_TEMPROOT"]) as directory:
         yield Path(directory)
 
 

@@ -14,6 +14,8 @@ from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import Run
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
 
 

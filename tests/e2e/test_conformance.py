@@ -12,7 +12,10 @@ from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from .conftest import Run, read_rows
 
 PROBE = Path(__file__).resolve().parents[2].parent / "shared" / "conformance" / "probe"
-pytestmark = pytest.mark.skipif(not PROBE.is_dir(), reason=f"real dumps are not at {PROBE}")
+pytestmark = [
+    pytest.mark.skipif(not PROBE.is_dir(), reason=f"real dumps are not at {PROBE}"),
+    pytest.mark.usefixtures("replayed"),
+]
 
 FAULTS = json.loads((PROBE / "E" / "faults.json").read_text())["faults"] if PROBE.is_dir() else {}
 

@@ -13,6 +13,8 @@ from acc_pytest.reporting.rows_file import StoredRows, read_rows
 
 from .conftest import Run
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 Capture = pytest.CaptureFixture[str]
 
 

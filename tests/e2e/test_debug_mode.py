@@ -11,7 +11,10 @@ from acc_pytest.lab.demo import DemoPaths
 from .conftest import Run, read_rows
 
 LOGS = Path(__file__).resolve().parents[2].parent / "shared" / "conformance" / "other_dumps" / "debugmode"
-pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason=f"real logs are not at {LOGS}")
+pytestmark = [
+    pytest.mark.skipif(not LOGS.is_dir(), reason=f"real logs are not at {LOGS}"),
+    pytest.mark.usefixtures("replayed"),
+]
 GOLDEN = LOGS / "llama_golden_fp32.txt"
 
 

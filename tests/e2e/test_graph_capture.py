@@ -21,6 +21,8 @@ from acc_pytest.remote.keeping import keep
 
 from .conftest import Run, read_rows
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 Rows = list[dict[str, str]]
 MULTIPLES = {"native_layer_norm": 1}
 """Of how many of their results the graph makes use, where that is not all."""

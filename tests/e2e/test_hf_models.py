@@ -21,6 +21,8 @@ from tests.newer import experts_are_one_module
 from .conftest import Run, read_rows
 from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace, scratch
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 IN_EXPERTS = re.compile(r"_MoeMlp/")
 """Mixtral's experts are one module without modules in it: golden has no tensor of a single expert."""
 OF_ROUTER = {

@@ -26,6 +26,8 @@ from tests.reporting.html.made import read_page
 from .conftest import QUICKER, Run, read_rows, small_demo
 from .hf_models import ARCHITECTURES, HuggingFace, scratch
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 OPERATOR = "ElewiseOperation_2_1"
 """The first residual add of the first layer, which the fault is in."""
 

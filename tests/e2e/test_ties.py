@@ -23,6 +23,8 @@ from tests.published_networks import published
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 SEED, TOKENS = 4, 33
 """A network and a prompt for which three routers decide by a rounding."""
 

@@ -17,6 +17,8 @@ from acc_pytest.tensors.ref import TensorRef
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 Rows = list[dict[str, str]]
 Outcomes = dict[str, int]
 FX_OF_OPERATORS = {

@@ -23,9 +23,10 @@ FAULTS = {
 }
 CLEAN = [f"{program}/{run}" for program in ("mlp", "attn") for run in ("ge32", "ge16", "ge16_nz")]
 
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason="no ../shared/conformance/torchair/real_programs here"
-)
+pytestmark = [
+    pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/conformance/torchair/real_programs here"),
+    pytest.mark.usefixtures("replayed"),
+]
 
 
 def said(acc: Run, run: str) -> tuple[int, str]:

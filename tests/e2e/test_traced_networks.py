@@ -25,6 +25,8 @@ from tests.newer import computes_half
 from .conftest import Run, read_rows
 from .engine_worker import Worker
 
+pytestmark = pytest.mark.usefixtures("replayed")
+
 ASKED = "a trace in golden's dump asks for what is refused: "
 WIDTH = 64
 HEADS = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -48,19 +49,23 @@ from tests.opcheck.made import MadeDump
 
 @dataclass
 class Bench:
-    """Networks as ATB beside their golden dumps."""
+    """Networks as ATB beside their golden dumps, each run and mapped once."""
 
     networks: HuggingFace
 
-    def dumps(
-        self, name: str, ranks: int, family: str | None = None, fault: Fault | None = None
+    def __post_init__(self) -> None:
+        self.dumps = functools.cache(self._dumps)
+        self.plan = functools.cache(self._plan)
+
+    def _dumps(
+        self, name: str, ranks: int, family: str | None, fault: Fault | None = None
     ) -> tuple[Path, Path, tuple[str, ...]]:
         """Golden's dump, that of mine, and the operators that have the fault."""
         network = self.networks.golden(name, "float16", steps=1)
         return network.path, *self.networks.run(network, "float16", ranks, fault, family)
 
-    def plan(
-        self, name: str, ranks: int, family: str | None = None, fault: Fault | None = None
+    def _plan(
+        self, name: str, ranks: int, family: str | None, fault: Fault | None = None
     ) -> tuple[Plan, tuple[str, ...]]:
         golden_path, path, faulty = self.dumps(name, ranks, family, fault)
         golden = open_dump(str(golden_path))
@@ -135,7 +140,7 @@ def test_a_kernel_that_is_off_is_not_right_though_its_numbers_are(bench: Bench) 
 
 
 def test_without_what_pairs_are_computed_from_nothing_is_said(bench: Bench) -> None:
-    planned, _ = bench.plan("llama", 1)
+    planned, _ = bench.plan("llama", 1, None)
     found = AtbRecomputer(planned.pairs).of_golden(len(planned.pairs) - 1)
     assert (found.outcome, found.why) == ("", "what it computes from is not known")
 
@@ -188,13 +193,13 @@ def test_golden_values_of_earlier_steps_are_looked_for_in_its_own_layer_once(tmp
 
 
 def test_little_of_golden_is_remembered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned, _ = bench.plan("llama", 1)
+    planned, _ = bench.plan("llama", 1, None)
     monkeypatch.setattr(golden_inputs, "_REMEMBERED", 0)
     assert {outcome for each in outcomes(planned).values() for outcome in each} == {"right"}
 
 
 def test_what_was_computed_unasked_is_not_computed_again_for_a_cause(bench: Bench) -> None:
-    planned, _ = bench.plan("llama", 1)
+    planned, _ = bench.plan("llama", 1, None)
     number = max(n for n, pair in enumerate(planned.pairs) if pair.mine.op_type == "LinearOperation")
     unasked = recomputer(planned)
     found = unasked.of_golden(number)
