@@ -36,27 +36,6 @@ def lengths(*values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
-@pytest.mark.parametrize(("heads", "kv"), [(4, 4), (4, 2), (4, 1)])
-@pytest.mark.parametrize("merged", [False, True])
-def test_packed_sequences_attend_to_themselves(heads: int, kv: int, merged: bool) -> None:
-    q, k, v = qkv(9, heads, kv)
-    mask = causal(8)
-    param = {"calcType": 3, "headNum": heads, "kvHeadNum": kv, "qkScale": SCALE, "maskType": 1}
-    inputs = [t.flatten(1) if merged else t for t in (q, k, v)]
-    (out,) = compute(SELF, param, [*inputs, mask, lengths(5, 4)], **EXACT)
-    assert out.shape == inputs[0].shape
-    expected = torch.cat([sdpa(q[s], k[s], v[s], mask[: len(q[s]), : len(q[s])])
-                          for s in (slice(0, 5), slice(5, 9))])  # fmt: skip
-    torch.testing.assert_close(out.reshape(expected.shape), expected)
-
-
-def test_without_mask_and_with_longer_keys() -> None:
-    q, k, v = qkv(3, 2, 2, m=7)
-    param = {"calcType": 3, "headNum": 2, "qkScale": SCALE}
-    (out,) = compute(SELF, param, [q, k, v, torch.tensor([[3], [7]])], **EXACT)
-    torch.testing.assert_close(out, sdpa(q, k, v))
-
-
 def test_rounding_stays_within_one_step() -> None:
     q, k, v = (t.half() for t in qkv(16, 4, 2))
     param = {"calcType": 3, "headNum": 4, "kvHeadNum": 2, "qkScale": SCALE, "maskType": 1}
@@ -64,25 +43,6 @@ def test_rounding_stays_within_one_step() -> None:
     assert out.dtype == torch.float16
     exact = sdpa(q.double(), k.double(), v.double(), causal(16))
     torch.testing.assert_close(out.double(), exact, rtol=2**-10, atol=2**-14)
-
-
-@pytest.mark.parametrize("shape", ["heads", "batch", "both"])
-def test_masks_of_heads_and_of_sequences(shape: str) -> None:
-    q, k, v = qkv(8, 2, 2)
-    planes = torch.randn(2, 2, 4, 4, dtype=torch.float64) * 3
-    mask = {"heads": planes[0], "batch": planes[:, 0], "both": planes}[shape]
-    param = {"calcType": 3, "headNum": 2, "qkScale": SCALE, "maskType": 1 if shape == "batch" else 2}
-    (out,) = compute(SELF, param, [q, k, v, mask, lengths(4, 4)], **EXACT)
-    of = {"heads": [mask, mask], "batch": [mask[0], mask[1]], "both": [mask[0], mask[1]]}[shape]
-    expected = [sdpa(q[s], k[s], v[s], of[b]) for b, s in enumerate((slice(0, 4), slice(4, 8)))]
-    torch.testing.assert_close(out, torch.cat(expected))
-
-
-def test_a_mask_of_zeros_and_ones_hides() -> None:
-    q, k, v = qkv(6, 2, 2)
-    param = {"calcType": 3, "headNum": 2, "qkScale": SCALE, "maskType": 1}
-    (out,) = compute(SELF, param, [q, k, v, torch.ones(6, 6).triu(1).char(), lengths(6)], **EXACT)
-    torch.testing.assert_close(out, sdpa(q, k, v, causal(6)))
 
 
 def test_a_mask_in_nz_is_the_same_mask() -> None:
@@ -187,18 +147,6 @@ def test_flash_attention_appends_to_its_cache(param: dict[str, object]) -> None:
     torch.testing.assert_close(out, expected)
 
 
-def test_a_decoding_row_of_a_causal_plane_is_the_tokens_own() -> None:
-    out, expected = flash({"maskType": 1, "qScale": SCALE}, 9, 2, causal(16))
-    torch.testing.assert_close(out, expected)
-
-
-def test_a_decoding_mask_of_zeros_starts_at_its_first_row() -> None:
-    mask = torch.full((16, 16), -INF, dtype=torch.float64)
-    mask[0] = 0
-    out, expected = flash({"maskType": 1, "qkScale": SCALE}, 9, 1, mask)
-    torch.testing.assert_close(out, expected)
-
-
 def test_the_scaled_query_is_a_tensor_of_its_own() -> None:
     q = torch.tensor([[[1.0 + 2**-10]]]).half()
     k, v = torch.tensor([[[1000.0]], [[0.0]]]).half(), torch.tensor([[[1.0]], [[0.0]]]).half()
@@ -210,19 +158,6 @@ def test_the_scaled_query_is_a_tensor_of_its_own() -> None:
     rounded = (q.float() * 0.0013).half()
     (out, *_) = compute(SELF, param, inputs)
     assert out.item() == torch.sigmoid(rounded.double() * 1000).half().item()
-
-
-def test_sequences_that_do_not_run_give_zeros_and_clamping_cuts() -> None:
-    q, k, v = qkv(2, 1, 1, 4)
-    cache = torch.zeros(1, 2, 4, 4, dtype=torch.float64)
-    inputs = [q, k, v, cache, cache, lengths(1, 1), lengths(1, 1), lengths(0), lengths(1, 0)]
-    out, *_ = compute(SELF, {"headNum": 1, "batchRunStatusEnable": True}, inputs, **EXACT)
-    torch.testing.assert_close(out, torch.cat((v[:1], torch.zeros_like(v[1:]))))
-    clamp = {"headNum": 2, "clampType": 1, "clampMin": 0.0, "clampMax": 0.0}
-    q, k, v = qkv(3, 2, 2, 4)
-    cache = torch.zeros(1, 1, 4, 8, dtype=torch.float64)
-    out, *_ = compute(SELF, clamp, [q, k, v, cache, cache, lengths(3), lengths(3), lengths(0)], **EXACT)
-    torch.testing.assert_close(out, v.mean(0, keepdim=True).expand(3, 2, 4))
 
 
 def test_bypass_reads_the_cache_alone() -> None:
@@ -489,16 +424,6 @@ def expected(
     return torch.cat(parts)
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_each_token_attends_to_its_blocks(
-    query: torch.Tensor, paged_caches: list[torch.Tensor], merged: bool
-) -> None:
-    q = query.flatten(1) if merged else query
-    (out,) = compute(PAGED, HEADS, [q, *paged_caches, BLOCK_TABLE, CONTEXT], **EXACT)
-    assert out.shape == q.shape
-    torch.testing.assert_close(out.reshape(query.shape), expected(query, paged_caches))
-
-
 def test_layouts_of_the_cache(query: torch.Tensor, paged_caches: list[torch.Tensor]) -> None:
     target = expected(query, paged_caches)
     by_head = [c.transpose(1, 2) for c in paged_caches]
@@ -516,19 +441,6 @@ def test_layouts_of_the_cache(query: torch.Tensor, paged_caches: list[torch.Tens
     assert torch.equal(plain, packed)
 
 
-@pytest.mark.parametrize("kind", [1, 2])
-def test_masks_of_sequences_and_heads(
-    query: torch.Tensor, paged_caches: list[torch.Tensor], kind: int
-) -> None:
-    mask = torch.randn(2, 1 if kind == 1 else 4, 1, 12, dtype=torch.float64)
-    bias = [mask[b, ..., : int(CONTEXT[b])] for b in (0, 1)]
-    operand = mask[:, 0] if kind == 1 else mask
-    (out,) = compute(
-        PAGED, {**HEADS, "maskType": kind}, [query, *paged_caches, BLOCK_TABLE, CONTEXT, operand], **EXACT
-    )
-    torch.testing.assert_close(out, expected(query, paged_caches, bias))
-
-
 def test_several_tokens_a_sequence(paged_caches: list[torch.Tensor]) -> None:
     q = torch.randn(3, 4, 16, dtype=torch.float64)
     counts = lengths(2, 1)
@@ -542,22 +454,6 @@ def test_several_tokens_a_sequence(paged_caches: list[torch.Tensor]) -> None:
         param = {**HEADS, "calcType": 1, "maskType": kind}
         (out,) = compute(PAGED, param, [q, *paged_caches, BLOCK_TABLE, CONTEXT, mask, counts], **EXACT)
         torch.testing.assert_close(out, target)
-
-
-def test_int8_caches_are_scaled_back_by_channel(query: torch.Tensor) -> None:
-    stored = [torch.randint(-128, 128, (5, 4, 2, 16)).char() for _ in range(2)]
-    scales = [torch.rand(32, dtype=torch.float64) / 50 for _ in range(2)]
-    offsets = [torch.randint(-5, 5, (32,)) for _ in range(2)]
-    caches = [(c.double() + o.reshape(2, 16)) * s.reshape(2, 16) for c, s, o in zip(stored, scales, offsets)]
-    param = {**HEADS, "quantType": 1, "hasQuantOffset": True}
-    extra = [scales[0], offsets[0], scales[1], offsets[1]]
-    (out,) = compute(PAGED, param, [query, *stored, BLOCK_TABLE, CONTEXT, *extra], **EXACT)
-    torch.testing.assert_close(out, expected(query, caches))
-    packed = [scale.float().view(torch.int32).long() for scale in scales]
-    caches = [c.double() * s.float().double().reshape(2, 16) for c, s in zip(stored, scales)]
-    plain = {**HEADS, "quantType": 1}
-    (out,) = compute(PAGED, plain, [query, *stored, BLOCK_TABLE, CONTEXT, *packed], **EXACT)
-    torch.testing.assert_close(out, expected(query, caches))
 
 
 def test_the_query_may_be_scaled_before(query: torch.Tensor, paged_caches: list[torch.Tensor]) -> None:
@@ -595,13 +491,6 @@ def test_compressed_heads_have_tables_of_their_own(query: torch.Tensor) -> None:
         torch.testing.assert_close(out[i // 2 : i // 2 + 1, part], target)
 
 
-def test_values_inside_the_keys(query: torch.Tensor, paged_caches: list[torch.Tensor]) -> None:
-    (out,) = compute(
-        PAGED, {**HEADS, "mlaVHeadSize": 5}, [query, paged_caches[0], BLOCK_TABLE, CONTEXT], **EXACT
-    )
-    torch.testing.assert_close(out, expected(query, [paged_caches[0], paged_caches[0][..., :5]]))
-
-
 def test_sequences_without_context_give_zeros_and_those_that_do_not_run_no_row(
     query: torch.Tensor, paged_caches: list[torch.Tensor]
 ) -> None:
@@ -611,14 +500,6 @@ def test_sequences_without_context_give_zeros_and_those_that_do_not_run_no_row(
     (out,) = compute(PAGED, param, [query, *paged_caches, BLOCK_TABLE, CONTEXT, lengths(0, 1)], **EXACT)
     torch.testing.assert_close(out[0], sdpa(query[:1], *(rows(c, 1) for c in paged_caches))[0])
     assert out[1].abs().sum() == 0
-
-
-def test_logn_scales_each_sequence(query: torch.Tensor, paged_caches: list[torch.Tensor]) -> None:
-    factor = torch.tensor([1.5, 2.0], dtype=torch.float64)
-    (out,) = compute(
-        PAGED, {**HEADS, "scaleType": 1}, [query, *paged_caches, BLOCK_TABLE, CONTEXT, factor], **EXACT
-    )
-    torch.testing.assert_close(out, expected(query * factor[:, None, None], paged_caches))
 
 
 def test_paged_operands_that_do_not_fit(query: torch.Tensor, paged_caches: list[torch.Tensor]) -> None:

@@ -25,21 +25,6 @@ def run(name: str, inputs: list[torch.Tensor], **param: object) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_gather_takes_rows(axis: int) -> None:
-    index = torch.tensor([[1, 0], [0, 1]], dtype=torch.int32)
-    out = run("Gather", [X, index], axis=axis)
-    place = axis % 3
-    assert out.shape == (*X.shape[:place], 2, 2, *X.shape[place + 1 :])
-    assert torch.equal(out, torch.stack([X.index_select(axis, row) for row in index.long()], place))
-
-
-def test_gather_in_batches() -> None:
-    index = torch.tensor([[2, 0], [1, 1]])
-    out = run("Gather", [X, index], axis=1, batchDims=1)
-    assert torch.equal(out, torch.stack((X[0, [2, 0]], X[1, [1, 1]])))
-
-
 def test_gather_of_unsigned_integers() -> None:
     uint32 = torch_dtype("uint32")
     x = torch.tensor([[1, 2**32 - 1], [3, 4]]).to(uint32)
@@ -76,17 +61,6 @@ def test_a_strided_view_is_copied() -> None:
     assert out.tolist() == [[flat[1]] * 2, [flat[4]] * 2]
     with pytest.raises(OperatorError, match="reach outside x"):
         run("AsStrided", [X], size=[3, 3], stride=[12, 1], offset=[0])
-
-
-def test_concat_and_split_are_inverse() -> None:
-    for dim in (0, 1, -1):
-        parts = compute("SplitOperation", {"splitDim": dim, "splitNum": 3, "splitSizes": [1, 2, 1]}, [
-            X.expand(1, 2, 3, 4).reshape(2, 3, 4).transpose(dim, -1).contiguous()
-        ])  # fmt: skip
-        joined = run("Concat", [run("Concat", list(parts[:2]), concatDim=dim), parts[2]], concatDim=dim)
-        assert torch.equal(joined, X.transpose(dim, -1))
-    equal = compute("SplitOperation", {"splitDim": -1}, [X])
-    assert [tuple(p.shape) for p in equal] == [(2, 3, 2), (2, 3, 2)]
 
 
 def test_concat_and_split_refuse() -> None:
@@ -186,15 +160,6 @@ def ints(*values: int) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
-def test_kv_cache_appends_packed_rows() -> None:
-    cache, rows = torch.zeros(2, 2, 4, 3).half(), torch.randn(3, 3).half()
-    (out,) = compute("KvCacheOperation", {}, [rows, ints(1), cache, ints(2, 4), ints(2, 1)])
-    assert torch.equal(out[1, 0, :2], rows[:2])
-    assert torch.equal(out[1, 1, 3], rows[2])
-    assert out.count_nonzero() == rows.count_nonzero()
-    assert cache.count_nonzero() == 0
-
-
 def test_kv_cache_in_nz() -> None:
     cache, rows = torch.zeros(1, 1, 2, 4, 16), torch.randn(2, 32)
     (out,) = compute("KvCacheOperation", {}, [rows, ints(0), cache, ints(3), ints(2)])
@@ -231,23 +196,6 @@ def test_tokens_lie_in_their_slots_and_nothing_else_changes(slots: list[int]) ->
             assert slot < 0 or torch.equal(flat[slot], token)
         untouched = [i for i in range(12) if i not in slots]
         assert torch.equal(flat[untouched], old.reshape(12, 2, 4)[untouched])
-
-
-@pytest.mark.parametrize("how", [{"kvCacheCfg": 2}, {}])
-def test_slots_in_nz_blocks(how: dict[str, int]) -> None:
-    key, cache = torch.randn(2, 2, 16).half(), torch.zeros(2, 2, 4, 16).half()
-    soc = "Ascend910B" if how else "Ascend310P3"
-    out, _ = compute(RESHAPE, how, [key, key, cache, cache, ints(5, 0)], soc=soc)
-    rows = nz_to_nd(out)
-    assert torch.equal(rows[1, 1], key[0].flatten())
-    assert torch.equal(rows[0, 0], key[1].flatten())
-
-
-def test_keys_alone() -> None:
-    key, cache = torch.ones(1, 2, 4), torch.zeros(1, 2, 2, 4)
-    (out,) = compute(RESHAPE, {"kvCacheCfg": 1}, [key, cache, ints(1)])
-    assert out[0, 1].sum() == 8
-    assert out[0, 0].sum() == 0
 
 
 def test_strided_keys_are_stored() -> None:

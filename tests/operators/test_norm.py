@@ -24,61 +24,6 @@ def x() -> torch.Tensor:
     return torch.randn(3, 5, 8, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("shape", [(8,), (1, 8), (1, 1, 8)])
-def test_rms_norm(x: torch.Tensor, shape: tuple[int, ...]) -> None:
-    gamma = torch.randn(8, dtype=torch.float64)
-    param = {"layerType": 1, "normParam": {"epsilon": 1e-3, "rstd": True}}
-    out, rstd = compute(RMS, param, [x, gamma.reshape(shape)], **EXACT)
-    torch.testing.assert_close(out, rms(x, 1e-3, gamma))
-    torch.testing.assert_close(rstd, (x.square().mean(-1, keepdim=True) + 1e-3).rsqrt())
-
-
-def test_rms_norm_over_all_dimensions_of_gamma(x: torch.Tensor) -> None:
-    gamma = torch.randn(5, 8, dtype=torch.float64)
-    (out,) = compute(RMS, {"layerType": 1}, [x, gamma], **EXACT)
-    scale = (x.square().mean((1, 2), keepdim=True) + 1e-5).rsqrt()
-    torch.testing.assert_close(out, x * scale * gamma)
-
-
-def test_gemma_adds_one_to_gamma(x: torch.Tensor) -> None:
-    gamma = torch.randn(8, dtype=torch.float64)
-    (out,) = compute(RMS, {"layerType": 1, "normParam": {"modelType": 1}}, [x, gamma], **EXACT)
-    torch.testing.assert_close(out, rms(x, 1e-5, gamma + 1))
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_rms_norm_of_a_sum(x: torch.Tensor, bias: bool) -> None:
-    gamma, residual, extra = torch.ones(8).double(), torch.randn_like(x), torch.randn(8).double()
-    total = x + residual + (extra if bias else 0)
-    inputs = [x, extra, residual, gamma] if bias else [x, residual, gamma]
-    part = {"hasBias": bias, "epsilon": 1e-6}
-    before = compute(RMS, {"layerType": 2, "preNormParam": part}, inputs, **EXACT)
-    after = compute(RMS, {"layerType": 3, "postNormParam": part}, inputs, **EXACT)
-    torch.testing.assert_close(before, (rms(total, 1e-6, gamma), total))
-    torch.testing.assert_close(after, (rms(total, 1e-6, gamma),))
-
-
-def test_quantised_rms_norm_divides_by_its_scale() -> None:
-    x, one = torch.tensor([[3.0, -4.0]]).half(), torch.ones(2).half()
-    beta, scale, offset = (
-        torch.tensor([0.5, 0.0]).half(),
-        torch.tensor([0.25]).half(),
-        torch.tensor([3]).char(),
-    )
-    normed = rms(x.double(), 1e-5, one.double())
-    expected = ((normed + beta) / 0.25 + 3).round().to(torch.int8)
-    norm = {"layerType": 1, "normParam": {"quantType": 2}}
-    assert torch.equal(compute(RMS, norm, [x, one, beta, scale, offset])[0], expected)
-    pre = {"layerType": 2, "preNormParam": {"quantType": 2}}
-    quantised, total = compute(RMS, pre, [x / 2, x / 2, one, beta, scale, offset])
-    assert torch.equal(quantised, expected)
-    assert torch.equal(total, x)
-    post = {"layerType": 3, "postNormParam": {"quantType": 2}}
-    quantised, plain = compute(RMS, post, [x / 2, x / 2, one, scale, offset])
-    assert torch.equal(quantised, (normed / 0.25 + 3).round().to(torch.int8))
-    assert torch.equal(plain, normed.half())
-
-
 def test_dynamic_quantisation_gives_the_row_back() -> None:
     x = torch.randn(4, 16).half()
     gamma, beta = torch.ones(16).half(), torch.randn(16).half()
@@ -99,40 +44,6 @@ def test_dynamic_quantisation_gives_the_row_back() -> None:
             assert bool((error <= 0.5001 * scale[:, None]).all())
 
 
-@pytest.mark.parametrize("first", [1, 2, -1])
-def test_layer_norm(x: torch.Tensor, first: int) -> None:
-    shape = x.shape[first:]
-    gamma, beta = torch.randn(shape).double(), torch.randn(shape).double()
-    param = {"layerType": 1, "normParam": {"beginNormAxis": first, "epsilon": 1e-4}}
-    (out,) = compute(LAYER, param, [x, gamma, beta], **EXACT)
-    torch.testing.assert_close(out, F.layer_norm(x, shape, gamma, beta, 1e-4))
-
-
-@pytest.mark.parametrize(("kind", "key"), [(2, "preNormParam"), (3, "postNormParam")])
-def test_layer_norm_of_a_scaled_sum(x: torch.Tensor, kind: int, key: str) -> None:
-    residual, gamma, beta = torch.randn_like(x), torch.randn(8).double(), torch.randn(8).double()
-    total = x + 0.5 * residual
-    outputs = compute(
-        LAYER, {"layerType": kind, key: {"zoomScaleValue": 0.5}}, [x, residual, gamma, beta], **EXACT
-    )
-    expected = F.layer_norm(total, (8,), gamma, beta, 1e-5)
-    torch.testing.assert_close(outputs, (expected, total)[: len(outputs)])
-    assert len(outputs) == (2 if kind == 2 else 1)
-
-
-def test_quantised_layer_norm_multiplies_by_its_scale() -> None:
-    x, one, zero = torch.tensor([[3.0, -4.0]]).half(), torch.ones(2).half(), torch.zeros(2).half()
-    scale, offset = torch.tensor([4.0]).half(), torch.tensor([-1]).char()
-    normed = F.layer_norm(x.double(), (2,), eps=1e-5)
-    expected = (normed * 4 - 1).round().to(torch.int8)
-    param = {"layerType": 1, "normParam": {"quantType": 2}}
-    assert torch.equal(compute(LAYER, param, [x, one, zero, scale, offset])[0], expected)
-    post = {"layerType": 3, "postNormParam": {"quantType": 2, "zoomScaleValue": 7.0}}
-    plain, quantised = compute(LAYER, post, [x / 2, x / 2, one, zero, scale, offset])
-    assert torch.equal(quantised, expected)
-    assert torch.equal(plain, normed.half())
-
-
 def test_a_gamma_that_does_not_fit(x: torch.Tensor) -> None:
     with pytest.raises(OperatorError, match=r"gamma \[7\] does not fit x \[3, 5, 8\]"):
         compute(RMS, {"layerType": 1}, [x, torch.ones(7)])
@@ -142,19 +53,6 @@ def test_a_gamma_that_does_not_fit(x: torch.Tensor) -> None:
         compute(LAYER, {"layerType": 1, "normParam": {"beginNormAxis": 3}}, [x, torch.ones(8), torch.ones(8)])
     with pytest.raises(OperatorError, match="quantType 3 is in ATB's enumeration but in none of its kernels"):
         compute(RMS, {"layerType": 1, "normParam": {"quantType": 3}}, [x, torch.ones(8)])
-
-
-def test_gradients_are_those_of_autograd() -> None:
-    x = torch.randn(4, 6, 8, dtype=torch.float64, requires_grad=True)
-    gamma = torch.randn(8, dtype=torch.float64, requires_grad=True)
-    rstd = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    dy = torch.randn(4, 6, 8, dtype=torch.float64)
-    (x * rstd * gamma).backward(dy)
-    dx, dgamma = compute(
-        "RmsNormBackwardOperation", {}, [dy, x.detach(), rstd.detach(), gamma.detach()], **EXACT
-    )
-    torch.testing.assert_close(dx, x.grad)
-    torch.testing.assert_close(dgamma, gamma.grad)
 
 
 def test_a_strided_view_is_normalised() -> None:
@@ -207,12 +105,6 @@ def test_packed_softmax_and_its_gradient() -> None:
         compute("FastSoftMaxOperation", param, [torch.ones(8)])
 
 
-def test_masks_are_cut_and_repeated() -> None:
-    mask = torch.arange(18.0).reshape(2, 1, 3, 3)
-    (out,) = compute("GenAttentionMaskOperation", {"headNum": 2, "seqLen": [1, 2]}, [mask])
-    assert out.tolist() == [0.0, 0.0, 9.0, 10.0, 12.0, 13.0, 9.0, 10.0, 12.0, 13.0]
-
-
 @pytest.mark.parametrize("b_transposed", [False, True])
 def test_strided_products_of_interleaved_heads(b_transposed: bool) -> None:
     # two heads side by side in rows: leading dimension 2 k, stride k
@@ -227,32 +119,6 @@ def test_strided_products_of_interleaved_heads(b_transposed: bool) -> None:
     torch.testing.assert_close(out.reshape(3, 2, 5), each)
     with pytest.raises(OperatorError, match="reaches outside"):
         compute("StridedBatchMatmulOperation", {**param, "lda": [9]}, [a.flatten(), b.flatten()])
-
-
-def laser(**tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    hidden = torch.ones(6, 6, dtype=torch.float64).triu(1)
-    inputs = [tensors["q"], tensors["k"], tensors["v"], None, None, None, hidden]
-    param = {"headNum": 4, "scaleValue": 0.3}
-    return compute(
-        "LaserAttentionOperation", param, [t if t is None else t.detach() for t in inputs], **EXACT
-    )
-
-
-def test_laser_attention_and_its_gradients() -> None:
-    q, k, v = (torch.randn(2, h, 6, 8, dtype=torch.float64, requires_grad=True) for h in (4, 2, 2))
-    kk, vv = (t.repeat_interleave(2, 1) for t in (k, v))
-    expected = F.scaled_dot_product_attention(q, kk, vv, is_causal=True, scale=0.3)
-    highest, total, _, out = laser(q=q, k=k, v=v)
-    torch.testing.assert_close(out, expected.detach())
-    scores = (q @ kk.transpose(-1, -2) * 0.3).detach().masked_fill(torch.ones(6, 6).triu(1).bool(), -np.inf)
-    torch.testing.assert_close(highest + total.log(), scores.logsumexp(-1))
-    dy = torch.randn_like(out)
-    expected.backward(dy)
-    hidden = torch.ones(6, 6, dtype=torch.float64).triu(1)
-    inputs = [q.detach(), k.detach(), v.detach(), dy, None, None, None, hidden, highest, total, None, out]
-    gradients = compute("LaserAttentionGradOperation", {"headNum": 4, "scaleValue": 0.3}, inputs, **EXACT)
-    for mine, leaf in zip(gradients, (q, k, v)):
-        torch.testing.assert_close(mine, leaf.grad)
 
 
 def test_laser_attention_with_the_sequence_first_is_the_same() -> None:

@@ -71,11 +71,16 @@ def test_a_changed_element_of_any_output_is_caught_and_named() -> None:
     check_each(((name, name) for name in strategies.covered()), is_caught_and_named)
 
 
-@pytest.mark.parametrize("operator", ["LinearOperation", "SelfAttentionOperation", "LayerNormOperation"])
-def test_the_float64_computation_is_within_the_error_of_float32_alone(operator: str) -> None:
-    """Without any rounding the computation is nearer to the oracle than what is allowed for float32."""
+ROUNDED_BETWEEN = {
+    "GmmDeqSwigluQuantGmmDeqOperation",
+    "MlaPreprocessOperation",
+    "MmDeqSwigluQuantMmDeqOperation",
+}
+"""Several steps, between which the oracle rounds as the kernel does."""
 
-    @few
+
+def is_near_without_rounding(operator: str) -> None:
+    @settings(few, max_examples=(few.max_examples + 1) // 2)
     @given(strategies.cases(operator))
     def near(case: DrawnCase) -> None:
         exact = compute(case.operator, case.param, case.inputs, accumulate=torch.float64, round_outputs=False)
@@ -87,6 +92,12 @@ def test_the_float64_computation_is_within_the_error_of_float32_alone(operator: 
                 assert bool(((mine.double() - wanted.value).abs() <= limit).all())
 
     near()
+
+
+def test_the_float64_computation_is_within_the_error_of_float32_alone() -> None:
+    """Without any rounding the computation is nearer to the oracle than what is allowed for float32."""
+    names = sorted(set(strategies.covered()) - ROUNDED_BETWEEN)
+    check_each(((name, name) for name in names), is_near_without_rounding)
 
 
 def test_every_operator_has_a_strategy_or_a_reason() -> None:
