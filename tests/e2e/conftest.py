@@ -69,9 +69,16 @@ def dump_options(paths: DemoPaths) -> list[str]:
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
-    """One layer, two steps, no mistake: all pairs pass, nothing is unmapped."""
-    spec = DemoSpec(layers=1, decode_steps=1)
+    """One layer, one step, no mistake: all pairs pass, nothing is unmapped."""
+    spec = DemoSpec(layers=1, decode_steps=0)
     return made_once(tmp_path_factory, "clean", lambda directory: small_demo(directory, spec))
+
+
+@pytest.fixture(scope="session")
+def stepped(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """As `clean`, with a decode step."""
+    spec = DemoSpec(layers=1, decode_steps=1)
+    return made_once(tmp_path_factory, "stepped", lambda directory: small_demo(directory, spec))
 
 
 @pytest.fixture(scope="session")
@@ -106,10 +113,10 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 
 
 @pytest.fixture
-def copied(clean: DemoPaths, pytester: pytest.Pytester) -> DemoPaths:
-    """A copy of the clean pair that a test may spoil."""
+def copied(stepped: DemoPaths, pytester: pytest.Pytester) -> DemoPaths:
+    """A copy of the pair of two steps that a test may spoil."""
     root = pytester.path / "copy"
-    shutil.copytree(Path(clean.golden).parent, root)
+    shutil.copytree(Path(stepped.golden).parent, root)
     return DemoPaths(root / "golden", root / "mine")
 
 

@@ -41,8 +41,8 @@ def test_compare_runs_the_comparison_and_returns_pytests_exit_code(
 
 
 @pytest.mark.parametrize(("old", "level"), [("api", "op"), ("layer", "layer"), ("module", "module")])
-def test_the_old_levels(clean: DemoPaths, capsys: Capture, old: str, level: str) -> None:
-    assert compare(clean, f"-cl {old} -o . -- -k step1") == 0
+def test_the_old_levels(stepped: DemoPaths, capsys: Capture, old: str, level: str) -> None:
+    assert compare(stepped, f"-cl {old} -o . -- -k step1") == 0
     (report,) = Path().glob("*.csv")
     assert {row["level"] for row in read_rows(report) if not row["fed"]} == {level}
 

@@ -141,7 +141,6 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"inner": "aot_eager"},
         {"inner": torch.float64},
         {"inner": torch.bfloat16, "bfloat16": True},
-        {"layout": "7.1"},
         {"layout": "oldest"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),

@@ -46,8 +46,8 @@ def test_a_failing_case_carries_everything(acc: Run, faulty: DemoPaths) -> None:
     assert found["fail_reason"].startswith("cosine_similarity ")
 
 
-def test_a_passing_case_carries_its_numbers_too(acc: Run, clean: DemoPaths) -> None:
-    acc(clean, "--junitxml=j.xml", "-k", "RmsNorm and step1")
+def test_a_passing_case_carries_its_numbers_too(acc: Run, stepped: DemoPaths) -> None:
+    acc(stepped, "--junitxml=j.xml", "-k", "RmsNorm and step1")
     for case in cases().values():
         found = properties(case)
         assert found["verdict"] == "pass"
@@ -204,9 +204,9 @@ def test_cases_wait_on_the_disk_as_soon_as_they_are_finished(
             CONFIG = config
         """
     )
-    acc(clean, "--junitxml=j.xml").assert_outcomes(passed=81)
+    acc(clean, "--junitxml=j.xml").assert_outcomes(passed=41)
     assert set(Path("kinds").read_text().split()) == {"StoredCase"}
-    assert len(cases()) == 81
+    assert len(cases()) == 41
 
 
 def test_a_conftest_that_reads_the_file_when_it_finishes_sees_all_cases(
@@ -232,7 +232,7 @@ def test_where_the_disk_is_full_cases_stay_in_memory(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(acc_pytest.running.runtest, "_write", full)
-    acc(clean, "--junitxml=j.xml", "-k", "RmsNorm").assert_outcomes(passed=6)
+    acc(clean, "--junitxml=j.xml", "-k", "RmsNorm").assert_outcomes(passed=3)
     assert all(properties(case)["verdict"] == "pass" for case in cases().values())
 
 
@@ -325,7 +325,7 @@ def test_acc_pair_skips_where_no_dumps_are_given(pytester: pytest.Pytester) -> N
 
 
 def test_acc_golden_and_acc_mine_are_the_opened_dumps(
-    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+    acc: Run, stepped: DemoPaths, pytester: pytest.Pytester
 ) -> None:
     pytester.makepyfile(
         test_own="""
@@ -334,7 +334,7 @@ def test_acc_golden_and_acc_mine_are_the_opened_dumps(
             assert [step.label for step in acc_golden.steps] == [0, 1]
         """
     )
-    acc(clean, "test_own.py").assert_outcomes(passed=1)
+    acc(stepped, "test_own.py").assert_outcomes(passed=1)
 
 
 def test_acc_golden_skips_where_no_dumps_are_given(pytester: pytest.Pytester) -> None:

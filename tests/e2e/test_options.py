@@ -88,18 +88,18 @@ def test_the_command_line_wins_over_the_ini_file(
 
 @pytest.mark.parametrize("level", ["layer", "module", "op"])
 def test_level_keeps_the_pairs_of_one_level_and_what_the_run_was_fed(
-    acc: Run, clean: DemoPaths, level: str
+    acc: Run, stepped: DemoPaths, level: str
 ) -> None:
-    acc(clean, f"--acc-level={level}", "-k", "step1")
+    acc(stepped, f"--acc-level={level}", "-k", "step1")
     assert {row["level"] for row in read_rows() if row["verdict"] == "pass"} == {level, "input"}
 
 
-def test_token_policy_decides_the_steps(acc: Run, clean: DemoPaths) -> None:
+def test_token_policy_decides_the_steps(acc: Run, stepped: DemoPaths) -> None:
     steps = {}
     for policy in ("warmup", "no-warmup"):
-        result = acc(clean, f"--acc-token-policy={policy}", "--co")
+        result = acc(stepped, f"--acc-token-policy={policy}", "--co")
         result.stdout.fnmatch_lines([f"acc note: token policy {policy}: *"])
-        acc(clean, f"--acc-token-policy={policy}", "-k", "step0 and WordEmbedding")
+        acc(stepped, f"--acc-token-policy={policy}", "-k", "step0 and WordEmbedding")
         steps[policy] = {Path(row["my_data_path"]).parts[-4] for row in read_rows() if row["my_data_path"]}
     assert steps == {"warmup": {"1"}, "no-warmup": {"0"}}
 

@@ -109,8 +109,7 @@ def test_sequences_without_padding_meet_a_padded_batch(ports: ModuleType, tmp_pa
         assert ports.is_named(drawn, result.roots[0].name, result.roots[0].sentence)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("fault", ["", "scales", "o_stale"])
+@pytest.mark.parametrize(("fault", "packed"), [("", True), ("", False), ("scales", True), ("o_stale", False)])
 def test_codes_of_weights_are_rounded_under_any_name(
     ports: ModuleType, tmp_path: Path, fault: str, packed: bool
 ) -> None:

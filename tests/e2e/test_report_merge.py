@@ -374,10 +374,10 @@ def test_a_shard_writes_the_rows_of_its_tests_only(acc: Run, partly: DemoPaths) 
     assert sorted(found) == sorted(whole)
 
 
-def test_selection_goes_on_within_a_shard(acc: Run, clean: DemoPaths) -> None:
+def test_selection_goes_on_within_a_shard(acc: Run, stepped: DemoPaths) -> None:
     for words in (("-k", "RmsNorm"), ("msit_dump::step1",)):
-        first, second = shard_runs(acc, clean, 2, *words)
-        assert sorted(first + second) == sorted(ids(acc(clean, "--co", "-q", *words)))
+        first, second = shard_runs(acc, stepped, 2, *words)
+        assert sorted(first + second) == sorted(ids(acc(stepped, "--co", "-q", *words)))
 
 
 def test_own_tests_are_left_to_the_first_and_their_pairs_are_shared(

@@ -56,7 +56,7 @@ def seen(pytester: pytest.Pytester) -> str:
 def test_pairs_run_without_handlers_on_every_logger(
     acc: Run, clean: DemoPaths, seen: str, pytester: pytest.Pytester
 ) -> None:
-    acc(clean, *LOGGING).assert_outcomes(passed=81)
+    acc(clean, *LOGGING).assert_outcomes(passed=41)
     captured = (pytester.path / seen).read_text().split()
     assert (
         captured.count("False") > captured.count("True") > 0
@@ -83,7 +83,7 @@ def test_what_a_metric_logs_is_captured(acc: Run, faulty: DemoPaths, pytester: p
 
 
 def test_live_logs_name_the_phase(acc: Run, clean: DemoPaths, seen: str, pytester: pytest.Pytester) -> None:
-    acc(clean, *LOGGING, "-o", "log_cli=true").assert_outcomes(passed=81)
+    acc(clean, *LOGGING, "-o", "log_cli=true").assert_outcomes(passed=41)
     assert set((pytester.path / seen).read_text().split()) == {"True"}
 
 
@@ -103,7 +103,7 @@ def test_fixtures_of_the_session_end_as_ever(acc: Run, clean: DemoPaths, pyteste
         """
     )
     result = acc(clean, *LOGGING, "test_own.py", "msit_dump")
-    result.assert_outcomes(passed=82, errors=1)
+    result.assert_outcomes(passed=42, errors=1)
     result.stdout.fnmatch_lines(["*Captured stdout teardown*", "engine stopped"])
 
 
@@ -123,19 +123,19 @@ def test_a_pair_that_passes_has_the_reports_that_somebody_asks_for(
 ) -> None:
     pytester.makeini("[pytest]")
     ran = pytester.inline_run(*QUICKER, *dump_options(clean), "--acc-output=out", *options)
-    ran.assertoutcome(passed=81)
+    ran.assertoutcome(passed=41)
     calls = ran.getcalls("pytest_runtest_logreport")
     reports = [call.report for call in calls if "step0::layers.0::RmsNorm" in call.report.nodeid]
     assert [report.when for report in reports[: len(phases)]] == phases
     assert all(not report.user_properties for report in reports)
     started = [call.nodeid for call in ran.getcalls("pytest_runtest_logstart")]
-    assert len(started) == 81
+    assert len(started) == 41
     assert started == [call.nodeid for call in ran.getcalls("pytest_runtest_logfinish")]
 
 
 @pytest.mark.usefixtures("python_with_torch")
 def test_a_plugin_of_the_controller_alone_sees_the_reports_of_workers_whole(
-    clean: DemoPaths, pytester: pytest.Pytester
+    stepped: DemoPaths, pytester: pytest.Pytester
 ) -> None:
     """Workers are not given what `pytest.main(plugins=...)` is."""
     seen: list[pytest.TestReport] = []
@@ -145,7 +145,7 @@ def test_a_plugin_of_the_controller_alone_sees_the_reports_of_workers_whole(
             seen.append(report)
 
     pytester.makeini("[pytest]")
-    words = (*QUICKER, *dump_options(clean), "--acc-output=out", "-k", "step1 and RmsNorm")
+    words = (*QUICKER, *dump_options(stepped), "--acc-output=out", "-k", "step1 and RmsNorm")
     pytester.inline_run(*words, "-p", "xdist", "-n1", plugins=[Looks()]).assertoutcome(passed=3)
     assert [report.when for report in seen] == 3 * ["setup", "call", "teardown"]
     calls = [report for report in seen if report.when == "call"]
@@ -188,7 +188,7 @@ def test_a_pair_that_fails_has_all_reports(faulty: DemoPaths, pytester: pytest.P
 
 
 def test_a_conftest_that_looks_at_reports_sees_each_phase_and_the_numbers(
-    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+    acc: Run, stepped: DemoPaths, pytester: pytest.Pytester
 ) -> None:
     pytester.makeconftest(
         """
@@ -197,14 +197,14 @@ def test_a_conftest_that_looks_at_reports_sees_each_phase_and_the_numbers(
                 print(report.when, *(name for name, _ in report.user_properties), file=file)
         """
     )
-    acc(clean, "-k", "step1 and RmsNorm").assert_outcomes(passed=3)
+    acc(stepped, "-k", "step1 and RmsNorm").assert_outcomes(passed=3)
     lines = [line.split() for line in (pytester.path / "reports").read_text().splitlines()]
     assert [line[0] for line in lines] == 3 * ["setup", "call", "teardown"]
     assert all("cosine_similarity" in line for line in lines if line[0] == "call")
 
 
 def test_a_conftest_that_looks_at_all_reports_at_the_end_finds_them_whole(
-    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+    acc: Run, stepped: DemoPaths, pytester: pytest.Pytester
 ) -> None:
     pytester.makeconftest(
         """
@@ -213,7 +213,7 @@ def test_a_conftest_that_looks_at_all_reports_at_the_end_finds_them_whole(
                 terminalreporter.line(f"{len(report.user_properties) > 10} {sorted(report.keywords)}")
         """
     )
-    result = acc(clean, "-k", "step1 and RmsNorm")
+    result = acc(stepped, "-k", "step1 and RmsNorm")
     lines = [line for line in result.outlines if line.startswith("True [")]
     assert len(lines) == 3
     assert all("'step1'" in line and "RmsNorm" in line for line in lines)
@@ -234,5 +234,5 @@ def test_a_plugin_with_a_protocol_of_its_own_is_asked(
             return True
         """
     )
-    acc(clean).assert_outcomes(passed=81)
-    assert len((pytester.path / "asked").read_text().splitlines()) == 81
+    acc(clean).assert_outcomes(passed=41)
+    assert len((pytester.path / "asked").read_text().splitlines()) == 41
