@@ -43,6 +43,8 @@ def _temporary_directories_in_memory() -> None:
 
 _temporary_directories_in_memory()
 
+gc.set_threshold(10_000, 20, 20)  # what tests leave is little; looking for it took a twentieth of the time
+
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits that; some tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,7 +78,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

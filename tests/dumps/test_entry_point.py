@@ -19,6 +19,9 @@ CALLS = """[
 ]"""
 
 
+pytestmark = pytest.mark.usefixtures("python_with_torch")
+
+
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory on the path of Python, with the package of the document in it."""

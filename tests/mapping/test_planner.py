@@ -317,7 +317,7 @@ GUIDE = {
 }
 """The table that the old tool's guide prints as an example."""
 SPECS = [
-    DemoSpec(family=family, layers=1, decode_steps=1, ranks=ranks, warmup=False)
+    DemoSpec(family=family, layers=1, decode_steps=0, ranks=ranks, warmup=False)
     for ranks, families in (
         (1, ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")),
         (2, ("llama", "bloom", "moe")),

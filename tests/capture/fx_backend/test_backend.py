@@ -180,16 +180,11 @@ def program(request: pytest.FixtureRequest, eager_graphs: Callable[[str], Graphs
     return Program(request.param, eager_graphs(request.param))
 
 
-def test_two_dumps_of_one_program_are_equal(program: Program, tmp_path: Path) -> None:
-    run_program(program.name, fx_dump_backend(tmp_path))
-    assert graphs(tmp_path) == program.eager != []
-
-
 @pytest.mark.parametrize("inner", ["aot_eager", torch.float64], ids=str)
 def test_graphs_run_in_another_way_have_the_same_files(program: Program, inner: Any, tmp_path: Path) -> None:
     run_program(program.name, fx_dump_backend(tmp_path, inner=inner))
     other = graphs(tmp_path)
-    assert [graph.keys() for graph in program.eager] == [graph.keys() for graph in other]
+    assert [graph.keys() for graph in program.eager] == [graph.keys() for graph in other] != []
     if inner == "aot_eager":  # the same kernels, once more traced: the same bytes
         assert program.eager == other
 

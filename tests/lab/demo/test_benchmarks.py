@@ -174,6 +174,7 @@ def test_results_are_cut_towards_zero(realistic: SimpleNamespace) -> None:
     assert cut.tolist() == [1.0, 1.0, -1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_runs_are_judged_in_every_way_and_leave_samples_but_no_dump(
     realistic: SimpleNamespace, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_runs_are_judged_in_every_way_and_leave_samples_but_no_dump(
     assert (caught[-1], named[-1]) == ("1/1", "1/1")
 
 
+@pytest.mark.slow
 def test_a_small_fault_of_atb_has_a_size_and_is_judged(realistic: SimpleNamespace, tmp_path: Path) -> None:
     (batch,) = realistic.atb.batches(1, 1, (realistic.ways.REPLAY,))
     setting = replace(batch.setting, layers=1, prompt=4, golden="llama", dtype="float16")
@@ -237,6 +239,7 @@ def test_a_run_that_is_red_without_its_fault_catches_only_what_it_names(realisti
     assert caught(alarm=True, hit=True)
 
 
+@pytest.mark.slow
 def test_an_ill_conditioned_network_gets_no_fault(realistic: SimpleNamespace, tmp_path: Path) -> None:
     setting = _setting(realistic, "qwen3", "sharp", hidden=128, tokens=48, dtype="bfloat16")
     fault = realistic.fault_sizes.Spoiling("head", 5, 0.05)
@@ -283,6 +286,7 @@ def test_the_port_computes_what_golden_does_whatever_its_names(
     assert ("unembed" in names) is (kind == "own names, 30%")
 
 
+@pytest.mark.slow
 def test_a_fault_has_the_size_that_is_asked_for(excusing: SimpleNamespace, tmp_path: Path) -> None:
     examination = _examination(excusing, "own names, 70%", 3, tmp_path)
     exact = examination.port(exact=True)
@@ -304,6 +308,7 @@ def test_padding_does_not_count_in_the_size_of_a_fault(excusing: SimpleNamespace
     assert torch.isfinite(examination.wanted[0]).all()
 
 
+@pytest.mark.slow
 def test_with_replay_off_nothing_is_excused_and_by_default_right_rounding_is(
     excusing: SimpleNamespace, tmp_path: Path
 ) -> None:
