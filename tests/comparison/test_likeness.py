@@ -66,10 +66,24 @@ def dump_of(network: Network, home: Path) -> Path:
     return home
 
 
-def compared(spoil: Spoil, home: Path) -> Outcome:
-    network = Network()
-    spoil(network)
-    return compare(dump_of(Network(), home / "golden"), dump_of(network, home / "mine"))
+Compared = Callable[[Spoil], Outcome]
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dump_of(Network(), tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture
+def compared(golden: Path, tmp_path: Path) -> Compared:
+    """Compare a network that was spoilt."""
+
+    def run(spoil: Spoil) -> Outcome:
+        network = Network()
+        spoil(network)
+        return compare(golden, dump_of(network, tmp_path / "mine"))
+
+    return run
 
 
 def gives(module: str, change: Change) -> Spoil:
@@ -99,9 +113,9 @@ def gives(module: str, change: Change) -> Spoil:
     ],
 )
 def test_a_root_is_said_to_be_golden_but_for_what_differs(
-    change: Change, sentence: str, tmp_path: Path
+    change: Change, sentence: str, compared: Compared
 ) -> None:
-    outcome = compared(gives("layers.1.q_proj", change), tmp_path)
+    outcome = compared(gives("layers.1.q_proj", change))
     (root,) = outcome.roots
     assert root.name == "root.layers.1.q_proj"
     assert sentence in root.sentence
@@ -118,8 +132,8 @@ def test_a_root_is_said_to_be_golden_but_for_what_differs(
         lambda y: y.roll(1, 1) + 0.5 * y.flip(-1),
     ],
 )
-def test_other_differences_are_none_of_these(change: Change, tmp_path: Path) -> None:
-    outcome = compared(gives("layers.1.q_proj", change), tmp_path)
+def test_other_differences_are_none_of_these(change: Change, compared: Compared) -> None:
+    outcome = compared(gives("layers.1.q_proj", change))
     assert "golden times" not in outcome.summary
     assert "golden's " not in outcome.summary
     assert "precision:" not in outcome.summary
@@ -176,8 +190,8 @@ def narrow(dtype: torch.dtype) -> Spoil:
     ],
     ids=["TF32", "bfloat16 products", "int8", "int4", "bfloat16 values", "float16 values"],
 )
-def test_a_run_whose_tensors_fail_alike_says_how(spoil: Spoil, words: str, tmp_path: Path) -> None:
-    outcome = compared(spoil, tmp_path)
+def test_a_run_whose_tensors_fail_alike_says_how(spoil: Spoil, words: str, compared: Compared) -> None:
+    outcome = compared(spoil)
     assert outcome.verdict == "fail"
     assert outcome.summary.startswith(f"precision: {words}")
 
@@ -192,8 +206,8 @@ def test_what_is_advised_for_values_that_fit_bfloat16_makes_the_run_green(tmp_pa
     assert "precision:" not in outcome.summary
 
 
-def test_few_layers_that_fail_alike_say_nothing_of_a_run(tmp_path: Path) -> None:
+def test_few_layers_that_fail_alike_say_nothing_of_a_run(compared: Compared) -> None:
     def spoil(network: Network) -> None:
         network.layers[1].load_state_dict({k: v * 1.01 for k, v in network.layers[1].state_dict().items()})
 
-    assert "precision:" not in compared(spoil, tmp_path).summary
+    assert "precision:" not in compared(spoil).summary

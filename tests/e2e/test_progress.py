@@ -136,10 +136,15 @@ def test_reasons_of_expected_failures_and_skips_fit(acc: Run, partly: DemoPaths)
 # What a person reads when a pair fails.
 
 
+PRINTED: list[str] = []
+
+
 @pytest.fixture
 def text(acc: Run, faulty: DemoPaths) -> str:
-    """The output of the first failing test alone."""
-    return acc(faulty, "-x").stdout.str()
+    """The output of the first failing test alone, of one run for all."""
+    if not PRINTED:
+        PRINTED.append(acc(faulty, "-x").stdout.str())
+    return PRINTED[0]
 
 
 def test_the_first_line_is_the_verdict(text: str) -> None:

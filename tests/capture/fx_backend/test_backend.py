@@ -180,13 +180,10 @@ def program(request: pytest.FixtureRequest, eager_graphs: Callable[[str], Graphs
     return Program(request.param, eager_graphs(request.param))
 
 
-@pytest.mark.parametrize("inner", ["aot_eager", torch.float64], ids=str)
-def test_graphs_run_in_another_way_have_the_same_files(program: Program, inner: Any, tmp_path: Path) -> None:
-    run_program(program.name, fx_dump_backend(tmp_path, inner=inner))
-    other = graphs(tmp_path)
-    assert [graph.keys() for graph in program.eager] == [graph.keys() for graph in other] != []
-    if inner == "aot_eager":  # the same kernels, once more traced: the same bytes
-        assert program.eager == other
+def test_graphs_run_in_another_way_have_the_same_files(program: Program, tmp_path: Path) -> None:
+    """The same kernels, once more traced: the same bytes."""
+    run_program(program.name, fx_dump_backend(tmp_path, inner="aot_eager"))
+    assert program.eager == graphs(tmp_path) != []
 
 
 @pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="inductor needs a C++ compiler")

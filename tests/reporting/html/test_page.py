@@ -28,6 +28,7 @@ from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import VERDICTS, Row
 from acc_pytest.reporting.rows_json import row_from_json, row_to_json
 from acc_pytest.reporting.view import Diagnosis, Root, Run
+from tests.each_case import check_each
 
 from .made import HOSTILE, inherited, made_row, many_rows, read_page, result_of
 
@@ -477,14 +478,17 @@ def test_every_chinese_sentence_is_of_a_text_of_the_package() -> None:
     assert set(catalogue()) - texts == set()
 
 
-@pytest.mark.parametrize("code", catalogue())
-def test_a_sentence_is_rendered_in_both_languages(code: str) -> None:
+def is_rendered_in_both_languages(code: str) -> None:
     fields = FIELDS.findall(code)
     reason = Reason(code, *(1.5 if field != "{}" else f"name{place}" for place, field in enumerate(fields)))
     sentence = catalogue()[code]
     assert sentence.format(*reason.pieces)
     assert set(FIELDS.findall(sentence)) <= {f"{{{place}}}" for place in range(len(fields))}
     assert all(piece in str(reason) for piece in reason.pieces)
+
+
+def test_a_sentence_is_rendered_in_both_languages() -> None:
+    check_each(((code, code) for code in catalogue()), is_rendered_in_both_languages)
 
 
 def test_a_reason_stays_one_in_a_row_of_a_file() -> None:
