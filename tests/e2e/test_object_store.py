@@ -152,8 +152,7 @@ def test_from_its_index_a_demo_of_small_tensors_takes_little_more_than_these(
     compare: Compare, store: ObjectStore, wire: Wire, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its texts alone are larger. A file that was written anew is seen, and then the index is refused."""
-    spec = DemoSpec(layers=1, decode_steps=1)
-    demo = made_once(tmp_path_factory, "demo", lambda directory: make_demo(directory, spec))
+    demo = made_once(tmp_path_factory, "demo", lambda directory: make_demo(directory, DemoSpec()))
     golden, mine = store.upload("demo", demo.golden, "golden"), store.upload("demo", demo.mine, "mine")
     for place, root in ((golden, demo.golden), (mine, demo.mine)):
         refs = refs_of(open_dump(str(root)))
