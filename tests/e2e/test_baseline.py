@@ -128,9 +128,7 @@ def test_new_pairs_are_told_and_added(acc: Run, clean: DemoPaths) -> None:
 
     edit(drop)
     result = acc(clean, BASELINE)
-    result.stdout.fnmatch_lines(
-        ["baseline: 3 entries (*RmsNorm*) not in it: add with --acc-update-*=new"]
-    )
+    result.stdout.fnmatch_lines(["baseline: 3 entries (*RmsNorm*) not in it: add with --acc-update-*=new"])
     result.stdout.fnmatch_lines(["baseline: * clearly better than accepted: tighten with =all"])
     assert acc(clean, BASELINE, "--acc-update-baseline=new").ret == pytest.ExitCode.OK
     errors = {key: entry["relative_euclidean_distance"] for key, entry in content()["pairs"].items()}
