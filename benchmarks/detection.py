@@ -50,9 +50,10 @@ from detecting.grid import Case, Spot
 from detecting.networks import INT8, NETWORKS, Goldens, Network
 from detecting.report import Report
 from detecting.runs import Outcome, examine_all, first_line_of_pytest
-from detecting.tables import TABLES, Figures, by, explained, share
+from detecting.tables import TABLES, Figures, by, explained
 from detecting.torch_report import Options, torch_against_torch
 from detecting.torchair_report import CASES, torchair
+from rates import counted, share
 
 from acc_pytest.base.threads import one_thread
 from acc_pytest.lab.atb import FAULTS
@@ -175,7 +176,7 @@ def _int8(report: Report, outcomes: Sequence[Outcome]) -> None:
         "\nint8 with --acc-config w8a8, not in the figures: "
         f"detected {share(sum(one.red for one in faulty), len(faulty))}, "
         f"first root {share(sum(one.hit for one in faulty), len(faulty))}, "
-        f"false alarms {sum(one.red for one in clean)} of {len(clean)}"
+        f"false alarms {counted(sum(one.red for one in clean), len(clean))}"
     )
     for one in faulty:
         if word := _missed(one):

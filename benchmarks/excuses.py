@@ -33,6 +33,7 @@ from detecting.runs import each
 from detecting.tables import Cells
 from excusing.kinds import KINDS, Case
 from excusing.runs import Outcome, examine, make
+from rates import counted
 
 from acc_pytest.base.threads import one_thread
 
@@ -97,6 +98,9 @@ def _tables(report: Report, outcomes: Sequence[Outcome]) -> bool:
         if these := [one for one in outcomes if one.case.kind == kind]:
             table.append([kind, *_cells(these)])
     report.table([*table, ["all", *_cells(outcomes)]])
+    excused = counted(sum(one.excused for one in outcomes), sum(one.placed is not None for one in outcomes))
+    alarms = counted(sum(one.alarm for one in outcomes), sum(one.placed is None for one in outcomes))
+    report.say(f"faults excused: {excused}; clean runs red by default only: {alarms}")
     return not any(one.excused or one.alarm for one in outcomes)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from detecting.runs import judged
+from rates import counted
 from realistic.architectures import ARCHITECTURES
 from realistic.networks import CASTINGS, Setting, Terms, dump, make, network
 from realistic.ports import PORTS
@@ -97,7 +98,7 @@ def main() -> int:
         values.sort()
         texts = [f"{q:.1%} {values[min(len(values) - 1, int(q * len(values)))]:.2f}" for q in QUANTILES]
         print(f"{metric:<27} of {len(values)} tensors, in levels: {', '.join(texts)}")
-    print(f"networks red by layers before alone: {red} of {arguments.count}; seed {arguments.seed}")
+    print(f"networks red by layers before alone: {counted(red, arguments.count)}; seed {arguments.seed}")
     return int(red > 0)
 
 

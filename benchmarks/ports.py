@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import transformers
 from porting.engine import OWN, Family, Fault, Port, Style
+from rates import share
 
 import acc_pytest
 from acc_pytest import DumpConfig, dump_golden, register_hook
@@ -299,6 +300,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"{outcome:<10} {run}\n           {sentence}", flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
     faults = sum(counts.get(word, 0) for word in ("named", "behind", "MISSED", "WRONG ROOT", "SEVERAL"))
+    print(f"named: {share(counts.get('named', 0), faults)}")
     bad = counts.get("RED", 0) + counts.get("ERROR", 0) + counts.get("broken", 0)
     return int(bool(bad) or counts.get("named", 0) < 0.95 * faults)
 

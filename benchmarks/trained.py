@@ -69,6 +69,7 @@ from porting.styles import (
     quantise,
     split,
 )
+from rates import counted, share
 from torch import nn
 
 import acc_pytest
@@ -538,8 +539,8 @@ def status_of(counts: Counter[tuple[str, str, str]], seed: int) -> int:
     """The exit status of runs whose outcomes are counted; prints how many faults are named."""
     named, lost = (sum(n for (*_, word), n in counts.items() if word in words)
                    for words in (("named",), ("MISSED", "WRONG ROOT")))  # fmt: skip
-    print(f"named: {named} of {named + lost}; seed {seed}")
-    red = sum(n for (*_, word), n in counts.items() if word == "RED")
+    red, green = (sum(n for (*_, each), n in counts.items() if each == word) for word in ("RED", "green"))
+    print(f"named: {share(named, named + lost)}; right ports red: {counted(red, red + green)}; seed {seed}")
     return int(bool(red) or named < 0.95 * (named + lost))
 
 

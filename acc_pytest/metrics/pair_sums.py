@@ -150,15 +150,18 @@ class SideTotals:
 
 
 FEWEST = 8
-"""Rows and channels of which a median and quartiles say something."""
+"""Rows and channels of which quantiles say something: the smallest and the largest of fewer have the median
+between them less often than 99 times in 100 (1 - 2 / 2^8)."""
 MOST = 1 << 22
 """Rows, and channels, of which sums are kept: three float64 of each."""
 RANKED = 4096
-"""Rows, and channels, of which quantiles are taken: of more, as many at even distances."""
+"""Rows, and channels, of which quantiles are taken: of more, as many at even distances. That moves a median
+by a standard error of 0.8 % of the ranks, 0.5 / sqrt(4096), and the ninth decile by 0.5 %."""
 _SORTED = 256 if np.__version__.startswith("1.") else RANKED
 """So many are sorted sooner than parted: by NumPy 2, which sorts with vectors, all that are ranked."""
 BULK = 4.0
-"""Channels of up to this many times the median norm are the bulk."""
+"""Channels of up to this many times the median norm are the bulk. The norm of 8
+normal values is beyond 2.1 times its median once in 10,000 times: none is beyond it by chance."""
 _NORMAL_QUARTILES = 1.349
 """The distance of the quartiles of a normal distribution, in standard deviations."""
 _MEDIAN = math.sqrt(math.pi / 2)

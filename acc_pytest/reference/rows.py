@@ -16,8 +16,9 @@ errors. Where the whole has less of a bias than its rows, or one of the other si
 counts.
 
 Noise may have a direction: attention that looks at two tokens nearly alike is off along their difference,
-in all channels at once. So what is wrong is held against draws of the noise too: its noise may vary as
-theirs does, and may have as much of a direction.
+in all channels at once. So what is wrong is held against draws of the noise too: it may have the noise of
+the noisiest, and as much of a direction. Never more because draws differ: the ratio of the largest of a few
+to the smallest says how few they are.
 
 Roundings are fewer than numbers where a channel is larger than all others, or where rows are alike, whose
 equal values round alike (attention that looks at all tokens evenly). Before a bias, or a norm, is called
@@ -140,10 +141,9 @@ class Draws:
         """Its norm, [draws, rows]."""
         return self.squares.sum(2).sqrt()
 
-    def spread(self, size: torch.Tensor) -> float:
-        """The noise of a typical row in the noisiest draw, as a multiple of that in the quietest."""
-        shares = (self.noise / size).median(1).values
-        return float(shares.max() / shares.min()) if float(shares.min()) > 0 else 1.0
+    def typical(self, size: torch.Tensor) -> float:
+        """The noise of a typical row in the noisiest draw."""
+        return float((self.noise / size).median(1).values.max())
 
     def direction(self, size: torch.Tensor) -> float:
         """The bias of a draw as a share of its noise in a typical row, at most."""
@@ -229,7 +229,7 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
     """The outcome of a tensor with that of its typical row. `floor` is what any row may be off."""
     noise, error = (float((norms / rows.size).median()) for norms in (rows.noise, rows.error))
     if rows.draws is not None:
-        noise *= rows.draws.spread(rows.size)
+        noise = max(noise, rows.draws.typical(rows.size))
     samples = rows.samples * len(rows.size)
     if error > RATIO * scatter_of(samples) * noise:
         samples = fewest_samples(rows.values, samples)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from rates import counted, share
 
 from acc_pytest.lab.atb import FAULTS
 
@@ -92,14 +93,9 @@ class Figures:
             f"detection {share(self.red, self.faulty)}, first root {share(self.hits, self.rooted)}"
             f"{f', {self.late} of them at a later step' if self.late else ''}"
             f"{f', {self.void} faults that nothing reads left out' if self.void else ''}, "
-            f"false alarms {self.alarms} of {self.clean} clean runs ({self.pairs} pairs): "
+            f"false alarms {counted(self.alarms, self.clean)}; of clean runs, {self.pairs} pairs: "
             f"the goal {'holds' if self.good else 'does not hold'}"
         )
-
-
-def share(part: int, whole: int) -> str:
-    """`99.4 % (313 of 315)`."""
-    return f"{part / whole if whole else math.nan:.1%} ({part} of {whole})"
 
 
 def by(outcomes: Iterable[E], key: Callable[[E], str], title: str) -> list[Cells]:

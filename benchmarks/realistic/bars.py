@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from detecting.tables import Cells
+from rates import counted, share
 
 from .outcome import Outcome, between
 from .styles import STYLES
@@ -28,11 +29,11 @@ class Bar:
             return UNMEASURED, True
         if self.most is not None:
             holds, wanted = runs - good <= self.most[way], f"<= {self.most[way]}"
-            measured = f"{runs - good} of {runs}"
+            measured = counted(runs - good, runs)
         else:
             assert self.share is not None
             holds, wanted = good >= self.share[way] * runs, f">= {self.share[way]:.0%}"
-            measured = f"{good / runs:.1%} ({good} of {runs})"
+            measured = share(good, runs)
         return f"{measured}, {wanted}: {'holds' if holds else 'falls short'}", holds
 
 

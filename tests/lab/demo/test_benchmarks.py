@@ -328,6 +328,7 @@ def detecting() -> Iterator[SimpleNamespace]:
     """The modules of the benchmark, which is no part of the package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
+        import rates
         from detecting import (
             networks,
             tables,
@@ -340,6 +341,7 @@ def detecting() -> Iterator[SimpleNamespace]:
         )
 
         yield SimpleNamespace(
+            rates=rates,
             networks=networks,
             tables=tables,
             faults=torch_faults,
@@ -349,7 +351,7 @@ def detecting() -> Iterator[SimpleNamespace]:
             grid=torch_grid,
             spoiling=torch_spoiling,
         )
-        for name in [name for name in sys.modules if name.partition(".")[0] == "detecting"]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("detecting", "rates")]:
             del sys.modules[name]
 
 
@@ -429,5 +431,13 @@ def test_first_roots_are_a_share_of_what_was_detected(detecting: SimpleNamespace
     faulty = [outcome(True, True)] * 98 + [outcome(False, False)] * 2
     figures = detecting.tables.Figures.of(faulty, [outcome(False, False)], detecting.report.GOAL)
     assert figures.good
-    assert "first root 100.0% (98 of 98)" in str(figures)
+    assert "first root 100.0% (98 of 98; 96.2-100.0%)" in str(figures)
     assert not detecting.tables.Figures.of(faulty, [outcome(False, False)]).good
+
+
+def test_rates_have_the_interval_of_wilson(detecting: SimpleNamespace) -> None:
+    # Newcombe, Stat. Med. 17 (1998), table I: 81 of 263, and none of 20.
+    assert detecting.rates.interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert detecting.rates.interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert detecting.rates.interval(20, 20) == pytest.approx((0.8389, 1.0), abs=5e-5)
+    assert detecting.rates.interval(0, 0) == (0.0, 1.0)
