@@ -75,7 +75,8 @@ class JudgeContext:
     `noise_nearby` is then the largest relative error of the noise run in tensors around this one, if known.
     `noise_typical_row` to `noise_bias` are the noise run's errors of rows and channels, and its bias without
     sign; `None` where the tensor has too few of either. `noise_last_row` is that of the last rows, `None`
-    where this pair has others. `noise_runs` is how many runs these are the largest errors of.
+    where this pair has others; `noise_row_p90` and `noise_channel_p90` are ninth deciles. `noise_runs` is how
+    many runs these are the largest errors of.
 
     `declared` is the coarsest float type of the weights of mine, empty where it is not known.
 
@@ -117,6 +118,8 @@ class JudgeContext:
     noise_bulk: float | None = None
     noise_bias: float | None = None
     noise_last_row: float | None = None
+    noise_row_p90: float | None = None
+    noise_channel_p90: float | None = None
     noise_reason: str = ""
     level_typical_row: float | None = None
     level_last_row: float | None = None

@@ -34,6 +34,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from ..base.reason import Reason, joined
 from ..tensors.dtypes import FloatFormat, by_name
@@ -45,6 +46,7 @@ CAPPED = "{}, capped at 0.25"
 """The formula of a T that ends at `CAP`."""
 PER_LAYER = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 SAMPLE_SIGMAS = 3.72
+_RARE = 1e-4
 TYPICAL_LENGTH = 4096
 """`K` where the last dimension is unknown: the hidden width of a 7B model."""
 _WORTH_SAYING = 1.01
@@ -145,14 +147,33 @@ def cap_of(factor: float) -> float:
     return CAP * min(SAFETY, max(1.0, factor))
 
 
-def scatter_of(elements: int) -> float:
-    """The bound that the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
-    return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
+def scatter_of(elements: int, runs: int = 1, count: int = 1) -> float:
+    """The bound that the ratio of two norms of so many elements exceeds once in 10,000 tensors; of the
+    largest norm among `count`, to the largest in several `runs`."""
+    return math.exp(_sigmas(runs, 1 << count.bit_length() - 1) / math.sqrt(max(1, elements)))
 
 
-def scatter_text(elements: int) -> str:
+@functools.lru_cache
+def _sigmas(runs: int, count: int) -> float:
+    """By how much the largest of `count` normal values exceeds that of `runs` times as many once in 10,000
+    times, in standard deviations of the difference of two."""
+    if runs == count == 1:
+        return SAMPLE_SIGMAS
+    normal = NormalDist()
+    points = [number / 16 for number in range(-128, 129)]
+    below = [normal.cdf(point) for point in points]
+    weights = [count * normal.pdf(x) * share ** (count - 1) / 16 for x, share in zip(points, below)]
+    low, high = 0.0, SAMPLE_SIGMAS * math.sqrt(2)
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        beyond = sum(w * normal.cdf(x - middle) ** (count * runs) for x, w in zip(points, weights))
+        low, high = (middle, high) if beyond > _RARE else (low, middle)
+    return high / math.sqrt(2)
+
+
+def scatter_text(elements: int, runs: int = 1) -> str:
     """The scatter as a factor in a reason; empty where it is not worth a mention."""
-    scatter = scatter_of(elements)
+    scatter = scatter_of(elements, runs)
     return Reason("*{:.3g} (scatter of {} elements)", scatter, elements) if scatter >= _WORTH_SAYING else ""
 
 

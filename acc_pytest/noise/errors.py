@@ -50,6 +50,8 @@ class NoiseErrors:
     bias: float | None = None
     last_row: float | None = None
     last_row_largest: float | None = None
+    row_p90: float | None = None
+    channel_p90: float | None = None
 
     @classmethod
     def of(cls, noise: Measurement) -> NoiseErrors:
@@ -70,6 +72,8 @@ class NoiseErrors:
             bulk=noise.value("bulk_error"),
             bias=noise.value("bias"),
             last_row=noise.value("last_row_error"),
+            row_p90=noise.slices.row_error_p90,
+            channel_p90=noise.slices.channel_error_p90,
         )
 
     def of_last_row(self) -> NoiseErrors:
@@ -113,6 +117,8 @@ class NoiseErrors:
             noise_bulk=self.bulk,
             noise_bias=self.bias,
             noise_last_row=self.last_row,
+            noise_row_p90=self.row_p90,
+            noise_channel_p90=self.channel_p90,
             noise_reason="" if self.relative is not None else unknown,
         )
 
