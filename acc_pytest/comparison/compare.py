@@ -84,7 +84,7 @@ def compare_pair(
         contexts = [JudgeContext.of(pair, c.width or _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         if level is not None:
-            levels = dict(zip(("level_typical_row", "level_last_row", "level_rows"), level))
+            levels = dict(zip(("level_typical_row", "level_last_row", "level_rows", "level_bias"), level))
             contexts = [replace(context, **levels) for context in contexts]  # type: ignore[arg-type]
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):

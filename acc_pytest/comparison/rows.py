@@ -146,8 +146,11 @@ def worst_replica(rows: Sequence[Row]) -> Row:
 
 
 def exceeds_layers_before(row: Row) -> bool:
-    """Whether a pair is beyond a bound that the layers before give."""
-    return any(not check.passed and contains(check.reason, LAYERS_BEFORE) for check in row.checks)
+    """Whether a pair is beyond a bound that the layers before give, or may raise."""
+    return any(
+        not check.passed and (check.metric == "bias" or contains(check.reason, LAYERS_BEFORE))
+        for check in row.checks
+    )
 
 
 def row_errors(row: Row) -> RowLevel | None:

@@ -45,19 +45,21 @@ def is_narrowed(stored: str, declared: str) -> bool:
 
 
 class RowLevel(NamedTuple):
-    """Errors of a tensor's typical row and of its last rows, relative to golden, and how many rows it has.
-    `None` is not known; the last row of a single one is the whole."""
+    """Errors of a tensor's typical row and of its last rows, relative to golden, how many rows it has, and
+    its bias. `None` is not known; the last row of a single one is the whole. A level of biases is how far off
+    a further one may be."""
 
     typical: float | None = None
     last: float | None = None
     rows: int = 0
+    bias: float | None = None
 
     @classmethod
     def of(cls, measurement: Measurement) -> RowLevel:
         """The errors of a measured tensor."""
         slices, rows = measurement.slices, math.prod(measurement.shape[:-1])
         whole = measurement.relative_euclidean_distance if rows == 1 else None
-        return cls(slices.typical_row_error, slices.last_row_error or whole, rows)
+        return cls(slices.typical_row_error, slices.last_row_error or whole, rows, slices.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class JudgeContext:
     `declared` is the coarsest float type of the weights of mine, empty where it is not known.
 
     `level_typical_row` and `level_last_row` are what the layers before show of these errors in this run
-    (`noise.along_depth`), in tensors of `level_rows` rows; `None` where they show nothing.
+    (`noise.along_depth`), in tensors of `level_rows` rows, and `level_bias` how far biases scatter there;
+    `None` where they show nothing.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -124,6 +127,7 @@ class JudgeContext:
     level_typical_row: float | None = None
     level_last_row: float | None = None
     level_rows: int = 0
+    level_bias: float | None = None
     written: str = ""
     op_class: str = ""
     two_goldens: bool = False

@@ -13,6 +13,9 @@ that is more (Theil 1950, Sen 1968). One wrong layer of eight hardly moves it; t
 The spread is the median distance of log e from the line of slope s, as a standard deviation. A value beside
 eight that are normally distributed is 7.06 * sqrt(1 + 1/8) of these away once in 10,000 (Student's t of 7);
 where that is more than the factor 4 of the bound (`judging.derive`), the level is larger by so much.
+
+What attention and gates make of rounding may have a direction, another one in each layer. So a bias may be as
+far off as a ninth beside those of the same tensor, 7.49 times their standard deviation.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from statistics import median
+from statistics import median, stdev
 
 from ..errors import AccError
 from ..judging.threshold import RowLevel
@@ -61,9 +64,14 @@ class AlongDepth:
         self._errors[number] = errors
 
     def stream(self, number: int) -> RowLevel | None:
-        """The level of the residual stream before a pair; `None` where too few layers ran before it."""
+        """The level of the residual stream before a pair; `None` where too few layers ran before it. Outside
+        of layers nothing says what an operator makes of a single token: heads multiply the errors of some."""
         stream = self._streams[number]
-        return None if stream is None else self._level(stream, number)
+        level = self._level(stream, number) if stream is not None else None
+        if level is None:
+            return None
+        outside = self._pairs[number].layer == _OUTSIDE
+        return level._replace(bias=None, last=None if outside else level.last)
 
     def beside_peers(self, number: int, stream: RowLevel) -> RowLevel | None:
         """The level of the stream, or that of the same tensor of the layers before where it is larger; `None`
@@ -75,7 +83,7 @@ class AlongDepth:
         if peers is None:
             return None
         typical, last = (max(a, b) if a and b else None for a, b in zip(stream[:2], peers[:2]))
-        return RowLevel(typical, last, stream.rows)
+        return RowLevel(typical, last, stream.rows, peers.bias)
 
     def _level(self, role: Key, number: int) -> RowLevel | None:
         numbers = self._roles[role]
@@ -84,8 +92,10 @@ class AlongDepth:
             return None
         depth, depths = self._pairs[number].depth, [self._pairs[peer].depth for peer in before]
         errors = [self._of(peer) for peer in before]
-        typical, last = ([getattr(peer, name) for peer in errors] for name in ("typical", "last"))
-        return RowLevel(level_at(depth, depths, typical), level_at(depth, depths, last), errors[-1].rows)
+        typical, last, biases = zip(*((peer.typical, peer.last, peer.bias) for peer in errors))
+        bias = None if None in biases else DEVIATIONS * stdev(biases)
+        levels = level_at(depth, depths, typical), level_at(depth, depths, last)
+        return RowLevel(*levels, rows=errors[-1].rows, bias=bias)
 
     def _of(self, number: int) -> RowLevel:
         if number not in self._errors:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from acc_pytest.judging.derive import derived
-from acc_pytest.judging.threshold import JudgeContext, Threshold
+from acc_pytest.judging.threshold import JudgeContext, RowLevel, Threshold
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement
-from acc_pytest.noise.along_depth import LAYERS, level_at
+from acc_pytest.noise.along_depth import LAYERS, AlongDepth, level_at
 from acc_pytest.tensors.source import TensorSource
 
 DEPTHS = range(LAYERS)
@@ -48,6 +52,49 @@ def test_there_is_no_level_of_layers_that_show_nothing(errors: list[float | None
     assert level_at(8, DEPTHS, errors) is None
 
 
+def along_depth(biases: Sequence[float]) -> AlongDepth:
+    """Layers with a projection each, of these biases; then a layer that was not measured, and a head."""
+    nodes = [f"model.layers.{layer}{name}" for layer in range(LAYERS + 1) for name in (".o_proj", "")]
+    pairs: list[Any] = [
+        SimpleNamespace(
+            step=0, rank=0, graph=None, fed="", depth=number // 2, layer=layer, level=level,
+            golden=SimpleNamespace(node=node, slot="output[0]"),
+        )
+        for number, node in enumerate([*nodes, "lm_head"])
+        for layer, level in [("model" if node == "lm_head" else f"layers.{number // 2}",
+                              "layer" if node[-1].isdigit() else "operator")]
+    ]  # fmt: skip
+    depth = AlongDepth(pairs)
+    for number in range(2 * LAYERS):
+        depth.note(number, RowLevel(0.01, 0.02, 16, biases[number // 2] if number % 2 == 0 else 0.0))
+    depth.note(2 * LAYERS + 1, RowLevel(0.01, 0.02, 16, 0.0))
+    return depth
+
+
+def test_a_bias_may_be_as_far_off_as_those_of_the_same_tensor_scatter() -> None:
+    biases = [0.001, -0.002, 0.003, 0.0, -0.001, 0.002, -0.003, 0.001]
+    depth = along_depth(biases)
+    stream = depth.stream(2 * LAYERS)
+    assert stream is not None
+    assert stream.bias is None
+    peers = depth.beside_peers(2 * LAYERS, stream)
+    assert peers is not None
+    assert peers.bias == pytest.approx(7.06 * math.sqrt(1 + 1 / 8) * float(np.std(biases, ddof=1)))
+    none = along_depth([0.02] * LAYERS)  # of a fault in all layers nothing scatters
+    assert (again := none.beside_peers(2 * LAYERS, stream)) is not None
+    assert again.bias == pytest.approx(0.0)
+
+
+def test_outside_of_layers_a_single_row_is_held_against_nothing() -> None:
+    depth = along_depth([0.0] * LAYERS)
+    inside, head = depth.stream(2 * LAYERS), depth.stream(2 * LAYERS + 2)
+    assert inside is not None
+    assert head is not None
+    assert inside.last == pytest.approx(0.02 * math.sqrt(9 / 4.5), rel=0.05)
+    assert head.last is None
+    assert head.typical is not None
+
+
 @pytest.fixture
 def measured() -> Measurement:
     """16 tokens of 64 channels in bfloat16, 5 % off."""
@@ -81,6 +128,14 @@ def test_a_factor_of_a_rule_stretches_them(measured: Measurement) -> None:
 def test_they_never_loosen_a_bound(measured: Measurement) -> None:
     loud = replace(LEVELS, level_typical_row=0.3, level_last_row=0.3)
     assert bounds(loud, measured) == bounds(DEEP, measured)
+
+
+def test_biases_that_scatter_raise_the_bound_of_the_bias(measured: Measurement) -> None:
+    plain = bounds(LEVELS, measured)["bias"]
+    assert bounds(replace(LEVELS, level_bias=plain.bound / 2), measured)["bias"] == plain
+    raised = bounds(replace(LEVELS, level_bias=0.05), measured)["bias"]
+    assert raised.bound == 0.05
+    assert raised.reason.startswith("0.05 that biases of the layers before scatter by, more than")
 
 
 def test_they_are_never_below_one_rounding(measured: Measurement) -> None:
