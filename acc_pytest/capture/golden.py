@@ -20,9 +20,10 @@ from typing import Any, Union
 import torch
 from torch import nn
 
+from ..base.reason import Reason
 from ..dumps import open_dump
 from ..errors import CaptureError
-from ..noise.profile import write_profile
+from ..noise.profile import ATTENTION, write_profile
 from ..noise.run import ProfileMaker
 from ..tensors.address import is_address, text_of_places
 from .torch_hooks import DumpConfig, register_hook
@@ -118,7 +119,7 @@ def _varied(model: nn.Module, dtype: torch.dtype) -> str:
     """Change how the copy computes, not what; in words."""
     attention = alternative_attention(model)
     perturb(model, dtype)
-    return f"{attention} attention, {_PERTURBED}" if attention else _PERTURBED
+    return Reason(ATTENTION, attention, _PERTURBED) if attention else _PERTURBED
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..base.reason import Reason, joined
 from ..errors import AccError, SettingsError
 from ..mapping.pair import EXACT, Operand, Pair
 from ..tensors.dtypes import DType, by_name
@@ -83,7 +84,7 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
         )
     return NoisePlan(
         profile.path,
-        ", ".join(map(str, profile.runs)),
+        joined(", ", map(str, profile.runs)),
         _with_nearby(pairs, counterparts),
         is_profile=True,
         note=_type_note(profile, sampled),
@@ -97,7 +98,9 @@ def _counterpart(pair: Pair, profile: Profile, home: str) -> Counterpart:
     profiled = _profiled(golden, profile, home)
     if len(profiled) == len(golden.refs) > 0:
         return Counterpart(profiled=profiled)
-    return Counterpart(reason=f"{golden.name or golden.node} {golden.slot} is not in the noise profile")
+    return Counterpart(
+        reason=Reason("{} {} is not in the noise profile", golden.name or golden.node, golden.slot)
+    )
 
 
 def _profiled(golden: Operand, profile: Profile, home: str) -> tuple[ProfiledTensor, ...]:
@@ -129,8 +132,11 @@ def _type_note(profile: Profile, pairs: Sequence[Pair]) -> str:
         return ""
     mine = Counter(name for name, _ in of_mine).most_common(1)[0][0]
     finer = max(of_profile, key=lambda dtype: dtype[1])[1] < max(of_mine, key=lambda dtype: dtype[1])[1]
-    what = "derived bounds stand where they are larger" if finer else f"bounds are not those of {mine}"
-    return f"the noise profile is of {' and '.join(profile.dtypes)}, mine is {mine}: {what}"
+    what = (
+        "derived bounds stand where they are larger" if finer else Reason("bounds are not those of {}", mine)
+    )
+    types = joined(" and ", profile.dtypes)
+    return Reason("the noise profile is of {}, mine is {}: {}", types, mine, what)
 
 
 def _roundoffs(dtypes: Iterable[DType]) -> list[tuple[str, float]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.forms import must, read, written
+from ..base.reason import Reason, arguments
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import AccError, FormatError
 from ..tensors.address import is_mirrored
@@ -44,6 +45,10 @@ def _float_type(value: object, where: str) -> str:
     raise must(where, "a float type such as bfloat16", value)
 
 
+ATTENTION = "{} attention, {}"
+"""How a noise run was made: with which attention, and what else."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfiledRun:
     """One noise run that a profile was made of: its float type, and how it was made, in words."""
@@ -52,7 +57,9 @@ class ProfiledRun:
     how: Annotated[str, _short] = ""
 
     def __str__(self) -> str:
-        return f"{self.dtype} ({self.how})" if self.how else self.dtype
+        attention = arguments(self.how, ATTENTION)
+        how = Reason(ATTENTION, *attention) if attention else self.how
+        return Reason("{} ({})", self.dtype, how) if how else self.dtype
 
 
 @dataclass(frozen=True, slots=True)

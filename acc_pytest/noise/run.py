@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, NoPayload, SettingsError, guarded
 from ..mapping.pair import EXACT, WEIGHTS, Pair
@@ -116,7 +117,8 @@ def _counterpart(pair: Pair, partners: Partners, root: str) -> Counterpart:
         return Counterpart(operand=replace(golden, refs=refs, view=_view(golden.view, single)))
     if golden.refs in joined:
         return Counterpart(pair=joined[golden.refs])
-    return Counterpart(reason=f"{golden.name or golden.node} {golden.slot} has no counterpart in {root}")
+    where = golden.name or golden.node, golden.slot, root
+    return Counterpart(reason=Reason("{} {} has no counterpart in {}", *where))
 
 
 def _view(view: View, single: Mapping[TensorRef, TensorRef]) -> View:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, compare, register_hook
+from acc_pytest.base.reason import LANGUAGE, rendered
 from acc_pytest.base.vocabulary import NOISE_PROFILE
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.comparison import compare_pair
@@ -105,6 +106,15 @@ def test_a_run_that_is_given_twice_is_one(noisy: DemoPaths) -> None:
     for _ in range(2):
         maker.add(open_dump(str(noisy.noise), golden=golden))
     assert {tensor.errors.runs for tensor in maker.profile().tensors.values()} == {1}
+
+
+def test_how_a_run_was_made_is_said_in_the_language_that_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = ProfiledRun("bfloat16", "eager attention, inputs off by a rounding")
+    assert rendered(str(run)) == "bfloat16 (eager attention, inputs off by a rounding)"
+    monkeypatch.setenv(LANGUAGE, "zh")
+    assert rendered(str(run)) == "bfloat16（eager 注意力，输入偏离一次舍入）"
 
 
 def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:

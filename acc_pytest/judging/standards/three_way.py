@@ -364,8 +364,8 @@ def _holding(elements: int, norm: float, largest: float) -> int:
 # never below the least T. The worst of many rows scatters less than one row does, s = 1.8 for 576 and two
 # runs: where the noise run's is no further from its ninth decile than chance may bring a row of m elements,
 # any of the worst tenth may be the worst. Else it is a row by itself, s = 3.72. Logits have no more
-# independent errors than what they are computed from, hence m / 4. What a noise run says of the bias it adds to what one
-# rounding may leave, for both may lean to one side.
+# independent errors than what they are computed from, hence m / 4. What a noise run says of the bias it adds
+# to what one rounding may leave, for both may lean to one side.
 
 
 RATIO, RATIO_OF_SEVERAL = 3.0, 2.25
