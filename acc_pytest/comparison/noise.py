@@ -87,8 +87,8 @@ def _profiled(
 ) -> JudgeContext:
     """The context with what the profile has of golden's tensor, or why that says nothing of this pair."""
     if stale := stale_file(pair.golden, profiled):
-        reason = Reason("the noise profile is of other values than {} has now", stale)
-        return replace(context, noise_reason=reason)
+        of_others = Reason("the noise profile is of other values than {} has now", stale)
+        return replace(context, noise_reason=of_others)
     errors = NoiseErrors.largest_of([tensor.errors for tensor in profiled])
     rows = rows_in(pair.golden, shape)
     if errors.last_row is not None and rows == "last":
