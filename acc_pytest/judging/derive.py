@@ -204,6 +204,7 @@ def _zero(allowed: Tolerance) -> Threshold:
 LARGEST = SAFETY * CAP
 """The bound of a row that follows from a derived T ends here: a zeroed row has an error of 1."""
 ELEMENT_SIGMAS = 8
+"""Standard deviations that one normal value in 8 * 10^14 exceeds, more than any tensor has."""
 BESIDE_OTHERS = SAFETY * ELEMENT_SIGMAS
 """Factor of the error of its neighbours by which an element, or a row, may be off."""
 DEVIATIONS = 4

@@ -185,8 +185,8 @@ class BlockSlices:
 
 
 GAP = 8.0
-"""How many times the errors of all others those of the rows are that are called off: right rows of one tensor
-are rarely that far apart without any in between."""
+"""How many times the errors of all others those of the rows are that are called off. The norm of 8 normal
+values is 8 times below its median once in two million times, and never so far above."""
 _NO_ERROR = 2.0**-52
 _RUNS_NAMED = 4
 
