@@ -353,14 +353,14 @@ def test_a_typical_row_has_the_noise_of_the_noisiest_draw(times: float, outcome:
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     massive = torch.ones(64, 1)
     massive[0] = 1000.0
-    twice = Twice(
+    twice = Twice.of(
         massive * exact, massive * noisy(exact, 0.02, 2).where(massive > 1, noisy(exact, 0.01, 2)), ""
     )
     mine = (massive * noisy(exact, 0.02, 3).where(massive > 1, noisy(exact, 0.05, 3))).bfloat16()
-    found = judged_twice(twice, mine)
+    found = hold(twice, mine)
     assert "a typical row is" in found.why, found
     draws = [massive * draw for draw in drawn(exact, [times * size for size in SIZES])]
-    assert with_draws(twice, mine, draws).outcome == outcome
+    assert hold(with_draws(twice, draws), mine).outcome == outcome
 
 
 @pytest.mark.parametrize(("off", "outcome"), [(0.03, "right"), (0.08, "wrong")])
