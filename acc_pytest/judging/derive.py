@@ -326,7 +326,7 @@ def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
 #     relative_euclidean_distance         <= min(T, the same), of the single token of a decode step
 #
 # with n elements, and where rows are tokens: as many as the outputs of layers have. The bias may be as far
-# off as those of the same tensor in the layers before scatter, where that is more than its bound.
+# off as those of the same tensor in the layers before scatter, where that is more than its bound, up to T.
 #
 # 4 are the two safety factors of a typical row by T: T is twice the noise, and such a row may have twice T.
 # The bound is never below one rounding with both. Attention weights have a row for each head, and what
@@ -355,7 +355,7 @@ def beside_layers_before(
             if factor * level < allowed.rounding:
                 reason = Reason("{:g} roundings, more than {}", SAFETY**2, reason)
             by_metric[metric] = Threshold(metric, bound, False, reason)
-    bias, scatter = by_metric.get("bias"), factor * (context.level_bias or 0.0)
+    bias, scatter = by_metric.get("bias"), min(factor * (context.level_bias or 0.0), allowed.value)
     if bias is not None and bias.bound < scatter:
         reason = Reason(
             "{:.3g} that biases of the layers before scatter by, more than {}", scatter, bias.reason

@@ -200,8 +200,8 @@ def test_what_is_advised_for_values_that_fit_bfloat16_makes_the_run_green(tmp_pa
     network = Network()
     narrow(torch.bfloat16)(network)
     dumps = dump_of(Network(), tmp_path / "golden"), dump_of(network, tmp_path / "mine")
-    assert "--acc-mine-dtype bf16 and --acc-replay=off" in compare(*dumps).summary
-    outcome = compare(*dumps, mine_dtype="bf16", replay="off")
+    assert "state it with --acc-mine-dtype bf16" in compare(*dumps).summary
+    outcome = compare(*dumps, mine_dtype="bf16")
     assert outcome.verdict == "pass"
     assert "precision:" not in outcome.summary
 
