@@ -1,7 +1,7 @@
 """`Mode`: one way to run, and `GeneratedTest`: one test of it. All else is the same for every mode.
 
 A mode is opened once, by the process that has the terminal, and travels to xdist workers with its fields.
-Each process makes the tests of the mode for itself. ARCHITECTURE.md says what a new mode needs.
+Each process makes the tests of the mode for itself. CONTRIBUTING.md says what a new mode needs.
 """
 
 from __future__ import annotations
