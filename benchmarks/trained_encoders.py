@@ -176,8 +176,12 @@ def ids_of(text: str, vocabulary: Sequence[str]) -> list[int]:
 
 
 def feed_of(run: Run, folder: Path) -> Texts:
-    vocabulary = (folder / "vocab.txt").read_text().splitlines()
-    rows = [torch.tensor([ids_of(text, vocabulary)]) for text in NETWORKS[run.network].texts]
+    homes = (folder, folder.parent)
+    vocabulary = next(home / "vocab.txt" for home in homes if (home / "vocab.txt").exists())
+    rows = [
+        torch.tensor([ids_of(text, vocabulary.read_text().splitlines())])
+        for text in NETWORKS[run.network].texts
+    ]
     if run.style != "padded":
         return Texts((rows[0],), torch.ones_like(rows[0]))
     width = max(row.shape[1] for row in rows)
