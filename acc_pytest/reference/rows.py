@@ -16,9 +16,9 @@ errors. Where the whole has less of a bias than its rows, or one of the other si
 counts.
 
 Noise may have a direction: attention that looks at two tokens nearly alike is off along their difference,
-in all channels at once. So what is wrong is held against draws of the noise too: it may have the noise of
-the noisiest, and as much of a direction. Never more because draws differ: the ratio of the largest of a few
-to the smallest says how few they are.
+in all channels at once. So what is wrong is held against draws of the noise too. Its noise may scatter as
+theirs does: by 7.49 standard deviations of their logarithms, which a ninth beside eight exceeds once in
+10,000 times (`noise.along_depth`), though not beyond the noisiest. And it may have as much of a direction.
 
 Roundings are fewer than numbers where a channel is larger than all others, or where rows are alike, whose
 equal values round alike (attention that looks at all tokens evenly). Before a bias, or a norm, is called
@@ -33,11 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import stdev
 
 import numpy as np
 import torch
 
 from ..judging.tolerance import SAMPLE_SIGMAS, scatter_of, scatter_text
+from ..noise.along_depth import DEVIATIONS
 from .recomputation import Recomputation
 
 SINGLE = 2.0**-24
@@ -141,9 +143,13 @@ class Draws:
         """Its norm, [draws, rows]."""
         return self.squares.sum(2).sqrt()
 
-    def typical(self, size: torch.Tensor) -> float:
-        """The noise of a typical row in the noisiest draw."""
-        return float((self.noise / size).median(1).values.max())
+    def typical(self, noise: float, size: torch.Tensor) -> float:
+        """The noise of a typical row that is `noise` here, as far as it scatters: to the noisiest draw."""
+        shares: list[float] = (self.noise / size).median(1).values.tolist()
+        if len(shares) < 2 or min(shares) <= 0:
+            return noise
+        scatter = DEVIATIONS * stdev(map(math.log, shares))
+        return min(noise * math.exp(min(scatter, 100.0)), max(noise, *shares))
 
     def direction(self, size: torch.Tensor) -> float:
         """The bias of a draw as a share of its noise in a typical row, at most."""
@@ -229,7 +235,7 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
     """The outcome of a tensor with that of its typical row. `floor` is what any row may be off."""
     noise, error = (float((norms / rows.size).median()) for norms in (rows.noise, rows.error))
     if rows.draws is not None:
-        noise = max(noise, rows.draws.typical(rows.size))
+        noise = rows.draws.typical(noise, rows.size)
     samples = rows.samples * len(rows.size)
     if error > RATIO * scatter_of(samples) * noise:
         samples = fewest_samples(rows.values, samples)

@@ -93,7 +93,7 @@ class Figures:
             f"detection {share(self.red, self.faulty)}, first root {share(self.hits, self.rooted)}"
             f"{f', {self.late} of them at a later step' if self.late else ''}"
             f"{f', {self.void} faults that nothing reads left out' if self.void else ''}, "
-            f"false alarms {counted(self.alarms, self.clean)}; of clean runs, {self.pairs} pairs: "
+            f"false alarms in clean runs of {self.pairs} pairs {counted(self.alarms, self.clean)}: "
             f"the goal {'holds' if self.good else 'does not hold'}"
         )
 

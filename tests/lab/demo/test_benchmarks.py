@@ -227,7 +227,7 @@ def test_a_red_clean_run_falls_short_unless_it_is_ill_conditioned(realistic: Sim
     assert not realistic.bars.table([green, ill, ill, ill], [], [], way)[1]
     table, good = realistic.bars.table([green, alarm], [], [], way)
     assert not good
-    assert table[1] == ["clean runs red", "1 of 2, <= 0: falls short"]
+    assert table[1] == ["clean runs red", "1 of 2; 9.5-90.5%, <= 0: falls short"]
 
 
 def test_a_run_that_is_red_without_its_fault_catches_only_what_it_names(realistic: SimpleNamespace) -> None:
