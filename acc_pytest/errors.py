@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import ContextDecorator
 from types import TracebackType
 
+from .base.reason import Reason
+
 _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 """Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
 
@@ -219,10 +221,11 @@ def _sentence(doing: str, error: Exception, quoted: bool = True) -> str:
     """The sentence of an error; with `--acc-debug` its traceback goes to stderr."""
     if _with_traceback:
         traceback.print_exception(error, file=sys.stderr)
-        hint = "its traceback is on stderr"
+        hint: str = "its traceback is on stderr"
     else:
-        hint = f"pass {FLAG} for the traceback"
+        hint = Reason("pass {} for the traceback", FLAG)
     reason = " ".join(str(error).split()) if quoted else "its code does not run on what was dumped"
     if len(reason) > _LONGEST:
         reason = f"{reason[:_LONGEST]}..."
-    return f"{doing}: {type(error).__name__}{f': {reason}' if reason else ''} ({hint})"
+    kind = type(error).__name__
+    return Reason("{}: {} ({})", doing, Reason("{}: {}", kind, reason) if reason else kind, hint)

@@ -84,7 +84,7 @@ class AtbRecomputer(CaseRecomputer[str]):
         if operand.op_type not in known():
             return Recomputation(why=Reason("{} has no reference computation", operand.op_type or "it"))
         if index_of(operand) is None:
-            return Recomputation(why=f"{operand.slot} is not written by {operand.name}")
+            return Recomputation(why=Reason("{} is not written by {}", operand.slot, operand.name))
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its inputs were not dumped beside it")
@@ -104,7 +104,7 @@ class AtbRecomputer(CaseRecomputer[str]):
                     continue
                 recomputed = self._of(sibling)
                 if recomputed.outcome == "wrong":
-                    note = f"output[{output}], which golden does not have, is the wrong one"
+                    note = Reason("output[{}], which golden does not have, is the wrong one", output)
                     return replace(recomputed, note=note)
         return result
 
@@ -133,7 +133,7 @@ class AtbRecomputer(CaseRecomputer[str]):
             return Recomputation(why="what it computes from is not known")
         if self._small is not None and (result := self._small.of_golden(number)).outcome:
             return result
-        doing = f"computing {self._pairs[number].id} from golden's inputs"
+        doing = Reason("computing {} from golden's inputs", self._pairs[number].id)
         return self._by_golden.of(number, lambda: self._of_golden(number), doing)
 
     def _of_golden(self, number: int) -> Recomputation:
@@ -147,8 +147,10 @@ class AtbRecomputer(CaseRecomputer[str]):
         if result.outcome != "wrong" or not result.measured:
             return result
         error, allowed = result.furthest
-        reason = (
-            f"of golden's inputs it does not make golden's tensor: {error:.3g} off, {allowed:.3g} is allowed"
+        reason = Reason(
+            "of golden's inputs it does not make golden's tensor: {:.3g} off, {:.3g} is allowed",
+            error,
+            allowed,
         )
         return Recomputation("wrong", why=reason, golden_error=error, golden_allowed=allowed)
 
@@ -223,7 +225,9 @@ def case_at(directory: str) -> Case:
     entry = entry_of(directory)
     if entry is None or entry.problem:
         raise OperatorError(
-            entry.problem if entry is not None else f"{directory} is not the directory of an operator"
+            entry.problem
+            if entry is not None
+            else Reason("{} is not the directory of an operator", directory)
         )
     case = prepare(entry)
     if not case.clean:

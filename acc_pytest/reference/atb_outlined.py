@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from ..base.reason import Reason
 from ..dumps import open_dump
 from ..dumps.torch_model import Outline
 from ..errors import AccError, OperatorError
@@ -71,7 +72,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         if local.outcome == "wrong":
             return local
         pair = self._plan.pairs[number]
-        doing = f"holding {pair.id} to golden"
+        doing = Reason("holding {} to golden", pair.id)
         return self._to_golden.of(number, lambda: self._against_golden(pair, local), doing)
 
     def _against_golden(self, pair: Pair, local: Recomputation) -> Recomputation:
@@ -122,7 +123,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
                 wrong = replace(local, outcome="wrong", why=str(difference))
                 return replace(wrong, golden_error=difference.distance, golden_allowed=0.0)
             if not change.speaks_for_mine:
-                note = f"{difference}; what comes of it here cannot be told from rounding"
+                note = Reason("{}; what comes of it here cannot be told from rounding", difference)
                 noted = replace(local, note=note)
         return noted
 
@@ -193,7 +194,7 @@ def _weighed(local: Recomputation, by_weight: Recomputation) -> Recomputation:
     weighed = replace(local, golden_error=error, golden_allowed=allowed)
     if by_weight.outcome != "wrong":
         return weighed
-    reason = f"its weights are other ones than golden's: {by_weight.detail}"
+    reason = Reason("its weights are other ones than golden's: {}", by_weight.detail)
     return replace(weighed, outcome="wrong", why=reason)
 
 
@@ -229,7 +230,7 @@ class OtherNumber:
         return abs(self.mine - self.golden) / max(abs(self.mine), abs(self.golden))
 
     def __str__(self) -> str:
-        return f"its {self.name} is {self.mine:g}, that of golden is {self.golden:g}"
+        return Reason("its {} is {:g}, that of golden is {:g}", self.name, self.mine, self.golden)
 
 
 def differing_numbers(

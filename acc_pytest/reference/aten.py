@@ -14,6 +14,7 @@ from typing import Any, Union
 import torch
 
 from ..base.named_operators import draws, operator_named, operator_of, overloads
+from ..base.reason import Reason
 from ..errors import OperatorError
 from ..ge_operators import Unrounded, compute
 from ..operators.room import Room, on_meta, tensors_in
@@ -54,7 +55,7 @@ def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, k
     positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
     count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
     if count > len(positional):
-        raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
+        raise OperatorError(Reason("{}: takes {} arguments, {} were dumped", target, len(positional), count))
     args = [_argument(positional[place], place, stored) for place in range(count)]
     named = [arg for arg in overload._schema.arguments if arg.kwarg_only]
     values = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
@@ -80,7 +81,7 @@ class Results:
         self._options = {**{name: _CHOICES[name][0] for name in self._choices}, **options}
         self._elements = sum(map(math.prod, shapes))
         if draws(overload, args, self._options):
-            raise OperatorError(f"{overload}: drops numbers at random")
+            raise OperatorError(Reason("{}: drops numbers at random", overload))
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
@@ -106,7 +107,9 @@ class Results:
         moves = views or self._name in _MOVING
         outputs = self._outputs_of(self._options, wide=not moves)
         if index >= len(outputs):
-            raise OperatorError(f"{self._overload}: has {len(outputs)} results, {index + 1} were dumped")
+            raise OperatorError(
+                Reason("{}: has {} results, {} were dumped", self._overload, len(outputs), index + 1)
+            )
         alternatives = [
             self._outputs_of({**self._options, name: value}, wide=True)[index]
             for name in self._choices
@@ -127,7 +130,9 @@ class Results:
         """
         output = self._computed(_changed(self._args, narrow), self._options)[index]
         if output.dtype != dtype:
-            raise OperatorError(f"{self._overload}: gives {output.dtype} here, {dtype} was dumped")
+            raise OperatorError(
+                Reason("{}: gives {} here, {} was dumped", self._overload, output.dtype, dtype)
+            )
         return output
 
     def _sizes(self) -> torch.Tensor:
@@ -150,7 +155,7 @@ class Results:
             options["device"] = "meta"
         outputs = _called(self._overload, described, options)
         if [tuple(value.shape) for value in outputs[: len(shapes)]] != list(shapes):
-            raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
+            raise OperatorError(Reason("{}: its results have other shapes than were dumped", self._overload))
 
     def _computed(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
         with Room(str(self._overload), tensors_in(args), self._elements, pairs=True):
@@ -170,10 +175,12 @@ def _called(
         with torch.no_grad():
             returned = overload(*args, **options)
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
-        raise OperatorError(f"{overload}: cannot be called: {str(error).partition(chr(10))[0]}") from error
+        raise OperatorError(
+            Reason("{}: cannot be called: {}", overload, str(error).partition(chr(10))[0])
+        ) from error
     results = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     if not all(isinstance(result, torch.Tensor) for result in results):
-        raise OperatorError(f"{overload}: makes no tensors")
+        raise OperatorError(Reason("{}: makes no tensors", overload))
     return results
 
 
@@ -184,7 +191,7 @@ def _argument(argument: Any, place: int | str, stored: Stored) -> Any:
         return _value(kind, stored[place,], argument.name)
     items = sorted((key for key in stored if key[0] == place), key=lambda key: key[1])
     if not items or not kind.startswith("List["):
-        raise OperatorError(f"argument {argument.name} was not dumped")
+        raise OperatorError(Reason("argument {} was not dumped", argument.name))
     return [_value(kind[5:-1], stored[key], argument.name) for key in items]
 
 
@@ -200,7 +207,7 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
         return _NUMBERS[inner](stored.item())
     elif inner.startswith("List[") and inner[5:-1] in _NUMBERS and stored.ndim == 1:
         return [_NUMBERS[inner[5:-1]](value) for value in stored.tolist()]
-    raise OperatorError(f"its file does not hold argument {name} of type {kind}")
+    raise OperatorError(Reason("its file does not hold argument {} of type {}", name, kind))
 
 
 def _withouttensors_in(value: Any) -> Any:
@@ -274,8 +281,8 @@ def function_results(
     Raises `OperatorError` for a function, or a way to call it, that is not known.
     """
     if prefix not in _PREFIXES:
-        raise OperatorError(f"{prefix}.{name} is not a function of torch that is called again")
-    refused = OperatorError(f"{prefix}.{name} is no operator of aten that is called again")
+        raise OperatorError(Reason("{}.{} is not a function of torch that is called again", prefix, name))
+    refused = OperatorError(Reason("{}.{} is no operator of aten that is called again", prefix, name))
     if name in _REARRANGED:
         call = _REARRANGED[name](list(args), dict(kwargs))
     elif name in _CASTS:
@@ -346,10 +353,10 @@ def _bound(
     for argument in arguments:
         value = values.get(argument.name, argument.default_value)
         if argument.name not in values and not argument.has_default_value():
-            raise OperatorError(f"{overload}: argument {argument.name} was not dumped")
+            raise OperatorError(Reason("{}: argument {} was not dumped", overload, argument.name))
         value = [value] if _is_list(argument) and isinstance(value, int) else value
         if argument.name in values and not _fits(str(argument.type), value):
-            raise OperatorError(f"{overload}: argument {argument.name} is no {argument.type}")
+            raise OperatorError(Reason("{}: argument {} is no {}", overload, argument.name, argument.type))
         values[argument.name] = value
     named = {argument.name for argument in arguments if argument.kwarg_only} - (WRITTEN_HOW - {"dtype"})
     return [values[argument.name] for argument in arguments if not argument.kwarg_only], {
@@ -371,13 +378,15 @@ def _by_name(
     ):
         args = [*args[:last], list(args[last:])]  # sizes, or dimensions, one by one
     if len(args) > len(positional):
-        raise OperatorError(f"{overload}: takes {len(positional)} arguments, {len(args)} were dumped")
+        raise OperatorError(
+            Reason("{}: takes {} arguments, {} were dumped", overload, len(positional), len(args))
+        )
     argument_names = {argument.name for argument in arguments}
     values = {argument.name: value for argument, value in zip(positional, args)}
     for name, value in kwargs.items():
         argument_name = name if name in argument_names else _RENAMED.get(name, name)
         if argument_name not in argument_names and argument_name not in _IGNORED:
-            raise OperatorError(f"{overload}: takes no argument {name}")
+            raise OperatorError(Reason("{}: takes no argument {}", overload, name))
         values[argument_name] = value
     return values
 
@@ -397,9 +406,9 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 class CallRecomputer(CaseRecomputer[Results]):
-    """Computes calls of operators or functions of torch (as `_called` says) again."""
+    """Computes calls of operators or functions of torch (as `_how` says) again."""
 
-    _called = "operator"
+    _how = "the operator in {} against float64"
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
@@ -411,7 +420,7 @@ class CallRecomputer(CaseRecomputer[Results]):
             unlike = next(calls) != next(calls)
             return Recomputation(why="golden makes another call") if unlike else self._of_operand(pair.golden)
 
-        return attempted(compared, f"reading the calls of {mine} and {golden}")
+        return attempted(compared, Reason("reading the calls of {} and {}", mine, golden))
 
     @staticmethod
     def before(tensor: torch.Tensor) -> torch.Tensor:
@@ -422,7 +431,7 @@ class CallRecomputer(CaseRecomputer[Results]):
         return Twice(
             case.call.output(case.index),
             lambda dtype: case.call.rounded(case.index, dtype, self.before),
-            f"the {self._called} in {{}} against float64",
+            self._how,
         )
 
     def opened(self, case: OperatorCase[Results], twice: Twice) -> torch.Tensor:

@@ -79,12 +79,12 @@ class CaseRecomputer(Recomputer, Executor[Call]):
 
     def _of_operand(self, operand: Operand) -> Recomputation:
         if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} is read, not written by it")
+            return Recomputation(why=Reason("{} is read, not written by it", operand.slot))
         return worst([self._of(ref) for ref in operand.refs])
 
     def _of(self, ref: TensorRef) -> Recomputation:
         key = ref.path, ref.member
-        return self._recomputed.of(key, lambda: self._held(self.case(ref)), f"computing {ref} again")
+        return self._recomputed.of(key, lambda: self._held(self.case(ref)), Reason("computing {} again", ref))
 
     def _held(self, case: OperatorCase[Call], *, measured: bool = False) -> Recomputation:
         """The outcome for a case, beside its `measured` rounding even where the budget does not ask for that.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ..base.reason import Reason
 from ..dumps.torchair_files import FxFileName, parse_fx_name
 from ..errors import OperatorError
 from ..mapping.pair import Pair
@@ -34,7 +35,7 @@ class FxRecomputer(CallRecomputer):
         return (
             worst([self._of(ref) for ref in outputs])
             if outputs
-            else Recomputation(why=f"{path} has no files")
+            else Recomputation(why=Reason("{} has no files", path))
         )
 
     def case(self, ref: TensorRef) -> OperatorCase[Results]:

@@ -14,6 +14,7 @@ from typing import Union, cast
 
 import torch
 
+from ..base.reason import Reason
 from ..dumps import open_dump
 from ..dumps.base import Rank, Step
 from ..dumps.ge import GeDump
@@ -50,15 +51,17 @@ class GeRecomputer(CaseRecomputer[Dumped]):
         except (AccError, OSError) as error:
             return Recomputation(why=str(error))
         if operator is None:
-            return Recomputation(why=f"{path} left no record")
+            return Recomputation(why=Reason("{} left no record", path))
         return worst([self._of(end.ref) for end in operator.outputs])
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the operator of a pair makes golden's output of golden's inputs."""
         operand = self._pairs[number].mine
         if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} is read, not written by it")
-        return attempted(lambda: self._of_golden(number, operand), f"computing golden's {operand.name} again")
+            return Recomputation(why=Reason("{} is read, not written by it", operand.slot))
+        return attempted(
+            lambda: self._of_golden(number, operand), Reason("computing golden's {} again", operand.name)
+        )
 
     def _of_golden(self, number: int, operand: Operand) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
@@ -67,7 +70,7 @@ class GeRecomputer(CaseRecomputer[Dumped]):
         inputs = self._golden_inputs(chain)
         missing = chain.read - inputs.keys()
         if missing:
-            raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
+            raise OperatorError(Reason("golden has nothing to compare with its input {}", min(missing)))
         golden = _golden_tensor(self._pairs[number].golden)
         mine = operand.refs[0].header().dtype.torch_dtype()
         limit = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
@@ -240,7 +243,9 @@ class Chain:
             run(node)
         result = values.get(edge)
         if result is None:
-            raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
+            raise OperatorError(
+                Reason("{}:{} is not one of its outputs in the graph", edge.producer, edge.index)
+            )
         if len(self._nodes) == 1:
             return result
         return Unrounded(result.value, max(value.terms for value in values.values()), result.magnitude)
@@ -249,7 +254,7 @@ class Chain:
         node = self.graph.node(edge.producer)
         value = node.attrs.get("value") if node is not None else None
         if not isinstance(value, GeConstant):
-            raise OperatorError(f"the text does not hold the values of {edge.producer}")
+            raise OperatorError(Reason("the text does not hold the values of {}", edge.producer))
         return constant_tensor(value)
 
 
@@ -277,7 +282,7 @@ def _numbered(
     if len(constant) == count:
         return {key: number for number, (key, _) in enumerate(constant)}
     if count != sum(not is_constant for _, is_constant in constant):
-        raise OperatorError(f"its record holds {count} inputs, the graph gives it {len(constant)}")
+        raise OperatorError(Reason("its record holds {} inputs, the graph gives it {}", count, len(constant)))
     dumped = iter(range(count))
     return {key: None if is_constant else next(dumped) for key, is_constant in constant}
 

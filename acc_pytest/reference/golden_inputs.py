@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..base.reason import Reason
 from ..base.threads import threads_for
 from ..errors import AccError, OperatorError
 from ..judging.standards.ascend import EXACT, op_class
@@ -104,7 +105,7 @@ class GoldenInputs:
         pair = self._pairs[number]
         index = index_of(pair.mine)
         if index is None or pair.golden.experts is not None:
-            raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
+            raise OperatorError(Reason("{} is not written by {}", pair.mine.slot, pair.mine.name))
         cases = [self._golden_of(operator_directory(ref), index).case for ref in pair.mine.refs]
         with threads_for(max(check_size(case.tensors) for case in cases)):
             return self._judged(number, index)
@@ -204,7 +205,7 @@ class GoldenInputs:
         """The operators that may have written an input: those that are not compared, and those of the
         parents, each with the root of its dump."""
         if request.depth == _DEPTH:
-            raise OperatorError(f"golden has no tensor of {_DEPTH} operators before it")
+            raise OperatorError(Reason("golden has no tensor of {} operators before it", _DEPTH))
         operand = self._pairs[request.number].mine
         ref = operand.refs[request.rank]
         for path in self._between.get(request.number, ()):

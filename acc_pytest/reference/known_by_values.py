@@ -16,6 +16,7 @@ from itertools import chain, combinations, product
 
 import torch
 
+from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.tolerance import scatter_of
 from ..mapping.pair import Plan
@@ -213,7 +214,7 @@ def _norms(result: Opened, earlier: dict[int, Opened]) -> Iterator[tuple[tuple[i
             gain = gain.to(result.mine.dtype)
             fine = _norm([side.double() for side in mine], centred, epsilon) * gain.double()
             rounded = _norm([side.to(result.mine.dtype) for side in mine], centred, epsilon) * gain
-            how = f"the norm in {str(result.mine.dtype).removeprefix('torch.')} against float64"
+            how = Reason("the norm in {} against float64", str(result.mine.dtype).removeprefix("torch."))
             yield read, hold(Twice.of(fine, rounded, how, width), whole(result.mine))
             return
 
@@ -246,7 +247,7 @@ def held_against_attention(result: Source, read: Sequence[Source], head: int) ->
     query, key, value = map(_tokens, read)
     fine = _attention(query.double(), key.double(), value.double(), head)
     rounded = _attention(query, key, value, head)
-    how = f"attention in {str(result.dtype).removeprefix('torch.')} against float64"
+    how = Reason("attention in {} against float64", str(result.dtype).removeprefix("torch."))
     return hold(Twice.of(fine, rounded, how, query.shape[-2]), whole(result).reshape(fine.shape))
 
 

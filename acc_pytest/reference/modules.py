@@ -15,6 +15,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
+from ..base.reason import Reason
 from ..base.threads import threads_for
 from ..base.vocabulary import CHOOSING
 from ..capture.torch_hooks.model import module_tree
@@ -79,7 +80,7 @@ class DumpedCalls:
         """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
         place = self.places.get((ref.path, ref.member))
         if place is None:
-            raise OperatorError(f"{ref} is no tensor of a module")
+            raise OperatorError(Reason("{} is no tensor of a module", ref))
         return place
 
     def around(self, place: ModulePlace) -> dict[str, ModuleCall]:
@@ -112,7 +113,7 @@ class DumpedCalls:
         module has several."""
         call = self.of(ref)
         if call is None or len(call.inputs) != 1:
-            raise OperatorError(f"{self.place(ref).slot.path} has not one input in the dump")
+            raise OperatorError(Reason("{} has not one input in the dump", self.place(ref).slot.path))
         return next(iter(call.inputs.values())).open()
 
     def by_projection(
@@ -125,7 +126,7 @@ class DumpedCalls:
         if call is None or self.place(ref).slot.slot.kind != "output" or call.module not in layers:
             return None
         if len(call.inputs) != 1 or tuple(call.outputs) != (BARE,):
-            raise OperatorError(f"the input of {call.path} was not dumped")
+            raise OperatorError(Reason("the input of {} was not dumped", call.path))
         layer, result = as_stated(layers[call.module], stated), call.outputs[BARE].open()
         return judged_by_projection(layer, self.input_of(ref), result, limit, stated_dtype(stated))
 
@@ -185,14 +186,14 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
             calls = self.calls.around(place)
             call, reader = calls.get(path), calls.get(place.slot.path)
             if call is None:
-                raise OperatorError(f"{path} did not run")
+                raise OperatorError(Reason("{} did not run", path))
             while not call.outputs and call.inside is not None:
                 if reader is not None and place.slot.slot.kind == "input" and call.inside is reader.inside:
                     return self.of_pair(number)
                 call = call.inside
             return worst([self._of(ref) for ref in call.outputs.values()])
 
-        return attempted(outputs, f"computing {path} again")
+        return attempted(outputs, Reason("computing {} again", path))
 
     def of_golden(self, number: int) -> Recomputation:
         """The outcome of `of_pair`: mine is held against golden's module there."""
@@ -210,11 +211,11 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
                 return Recomputation(why="it is what the run was fed")
             return self._of(before)
 
-        return attempted(given, f"looking where {ref} comes from")
+        return attempted(given, Reason("looking where {} comes from", ref))
 
     def _of(self, ref: TensorRef) -> Recomputation:
         key = ref.path, ref.member
-        return self._recomputed.of(key, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(key, lambda: self._computed(ref), Reason("computing {} again", ref))
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         by_projection = self.calls.by_projection(ref, self._projected, self._budget.limit, self._stated)
@@ -255,8 +256,8 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
                 self._outcomes[made.maker] = self._judged(made.maker, made.replay)
         outcome = self._outcomes[made.maker].get(made.slot)
         if outcome is None:
-            where = f"{made.slot.slot} of {made.slot.path}"
-            raise OperatorError(f"the module of golden does not make {where}")
+            where = Reason("{} of {}", made.slot.slot, made.slot.path)
+            raise OperatorError(Reason("the module of golden does not make {}", where))
         return outcome
 
     def _golden_calls(self, place: ModulePlace) -> Mapping[str, ModuleCall]:
@@ -284,7 +285,7 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
             if outcome.outcome == "wrong" and slot in replay.makers:
                 outcome = replace(outcome, culprit=replay.makers[slot])
             if outcome.outcome == "wrong" and call in replay.guessed:
-                outcome = Recomputation(why=f"nothing says how golden's code calls {call.path}")
+                outcome = Recomputation(why=Reason("nothing says how golden's code calls {}", call.path))
             outcomes[slot] = outcome
         for computed in (self._results, self._nudged, self._flat):
             computed.cache_clear()
@@ -302,7 +303,7 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         precise, rounding = self._copies
         coded = call.module in rounding.coded
         codes = " with weights of 8 bits" if coded else ""
-        how = f"golden's module in {_name(rounding)}{codes} against {_name(precise)}"
+        how = Reason("golden's module in {}{} against {}", _name(rounding), codes, _name(precise))
         terms = int(exact.shape[-1]) if exact.ndim else 1
         twice = replace(Twice.of(exact, low, how, terms), in_two=in_two, shared=coded).each(rows)
 
@@ -380,7 +381,9 @@ def chosen(twice: Twice, mine: torch.Tensor) -> Recomputation | None:
         return Recomputation("right", 0.0)
     if bool((fine == rounded.to(fine.dtype)).all()):
         count = int((~equal).sum())
-        return Recomputation("wrong", None, f"{count} of {mine.numel()} elements are not those it makes")
+        return Recomputation(
+            "wrong", None, Reason("{} of {} elements are not those it makes", count, mine.numel())
+        )
     return Recomputation(why="it chose other elements, which it may among equal ones")
 
 
@@ -496,7 +499,7 @@ class OutlinedRecomputer(Recomputer):
                 limit,
                 stated_dtype(self._plan.stated),
             ),
-            f"holding {pair.id} to golden",
+            Reason("holding {} to golden", pair.id),
         )
 
     @cached_property
@@ -598,12 +601,12 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     function = function_of(call.path)
     where = call.outputs.get(_PLACES[function])
     if where is None or not call.inputs or slot.index not in call.outputs:
-        raise OperatorError(f"what {call.path} chose was not dumped")
+        raise OperatorError(Reason("what {} chose was not dumped", call.path))
     values = next(iter(call.inputs.values())).open()
     places = _with_axis(where.open().long(), values)
     axis = _axis(values, places)
     if axis is None or bool(values.isnan().any()):
-        raise OperatorError(f"nothing says what {call.path} chose from")
+        raise OperatorError(Reason("nothing says what {} chose from", call.path))
     output = None if slot.index == _PLACES[function] else _with_axis(call.outputs[slot.index].open(), values)
     values, places = values.movedim(axis, -1), places.movedim(axis, -1)
     if bool(((places < 0) | (places >= values.shape[-1])).any()):
@@ -617,8 +620,10 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
         return Recomputation("right", 0.0)
     smallest = values.topk(places.shape[-1], -1, largest=False).values
     if torch.equal(chosen.sort(-1).values, smallest.sort(-1).values):
-        raise OperatorError(f"{call.path} chose the smallest")
-    return Recomputation("wrong", None, f"{differing} of {chosen[..., 0].numel()} choices are not the best")
+        raise OperatorError(Reason("{} chose the smallest", call.path))
+    return Recomputation(
+        "wrong", None, Reason("{} of {} choices are not the best", differing, chosen[..., 0].numel())
+    )
 
 
 def _with_axis(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

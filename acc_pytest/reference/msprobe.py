@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..base.reason import Reason
 from ..dumps.base import StepLabel
 from ..dumps.msprobe import TENSORS
 from ..dumps.msprobe_calls import CallName, call_name
@@ -52,14 +53,14 @@ class _Recorded(NamedTuple):
 class MsprobeRecomputer(CallRecomputer):
     """Computes calls of an msprobe dump again."""
 
-    _called = "function"
+    _how = "the function in {} against float64"
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The outcome for the call at `path`, which is known where one of its tensors is compared."""
         pair = self._pairs[number]
         result = self._results.get((pair.step, pair.rank, path))
         if result is None:
-            return Recomputation(why=f"no result of {path} is compared")
+            return Recomputation(why=Reason("no result of {} is compared", path))
         return self._of_operand(result)
 
     @cached_property
@@ -79,11 +80,11 @@ def _place(ref: TensorRef) -> _Recorded:
     if ref.member:
         raise OperatorError("only statistics of it were recorded")
     if os.path.basename(home) != TENSORS:
-        raise OperatorError(f"{ref} is no tensor of an msprobe dump")
+        raise OperatorError(Reason("{} is no tensor of an msprobe dump", ref))
     file = os.path.join(os.path.dirname(home), _RECORDS)
     location = _places(file, version_of(file)).get(name)
     if location is None:
-        raise OperatorError(f"{ref} stands in no record")
+        raise OperatorError(Reason("{} stands in no record", ref))
     return _Recorded(file, *location)
 
 
@@ -104,7 +105,7 @@ def _called(place: _Recorded) -> tuple[Results, int, list[TensorRef]]:
     """The results of a tensor's call, which of them the tensor is, and the files of its arguments."""
     call = call_name(place.call)
     if call is None or call.direction != "forward":
-        raise OperatorError(f"{place.call} is no forward call")
+        raise OperatorError(Reason("{} is no forward call", place.call))
     if place.entry.part != "output":
         raise OperatorError("it is read, not written by it")
     record = _data(place.file, version_of(place.file))[place.call]
@@ -131,11 +132,13 @@ def _function(
     if not call.is_module:
         return call.kind, args, kwargs
     if call.kind not in _OF_CLASSES or kwargs or len(args) != 1:
-        raise OperatorError(f"modules of class {call.kind} are not computed again without a model")
+        raise OperatorError(Reason("modules of class {} are not computed again without a model", call.kind))
     function, names = _OF_CLASSES[call.kind]
     parameters = record.get("parameters") or {}
     if not parameters.keys() <= set(names) or (names and names[0] not in parameters):
-        raise OperatorError(f"{call.path} has parameters that {function} does not have, or lacks some")
+        raise OperatorError(
+            Reason("{} has parameters that {} does not have, or lacks some", call.path, function)
+        )
     values = [
         arguments.value(parameters[name], "parameters", (name,)) if name in parameters else None
         for name in names
@@ -165,7 +168,7 @@ class _Arguments:
 
     def _tensor(self, entry: CallTensor) -> torch.Tensor:
         if not entry.tensor.file:
-            raise OperatorError(f"only statistics of its {entry.part} {entry.key} were recorded")
+            raise OperatorError(Reason("only statistics of its {} {} were recorded", entry.part, entry.key))
         ref = TensorRef(f"{self._folder}/{entry.tensor.file}")
         self.refs.append(ref)
         return ref.open()

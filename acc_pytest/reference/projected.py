@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..base.reason import Reason
 from ..base.threads import threads_for
 from ..dumps.torch_model import Outline
 from ..errors import OperatorError
@@ -127,7 +128,7 @@ def judged_by_projection(
     with threads_for(x.numel() + y.numel() + projection.numel()):
         squares = _squares(x, y, projection, shift)
         judged = _judged(layer, squares, y, fmt, mine.shape[:-1], every)
-    return replace(judged, reason=f"{judged.reason}, one row in {every}") if every > 1 else judged
+    return replace(judged, reason=Reason("{}, one row in {}", judged.reason, every)) if every > 1 else judged
 
 
 def _squares(
@@ -181,9 +182,9 @@ def _judged(
         floor, why = single.value, single.reason
 
     def by_norm(samples: int) -> Recomputation:
-        what = f"the rounding of {fmt.name}, {noise:.3g}"
+        what = Reason("the rounding of {}, {:.3g}", fmt.name, noise)
         held = by_norms(error, noise, samples, what, floor=floor, why=why, halved=apart, summed=cancelled)
-        return replace(held, reason=f"{held.reason} (by a projection of golden's weight)")
+        return replace(held, reason=Reason("{} (by a projection of golden's weight)", held.reason))
 
     samples = round(squares.width * total**2 / float(squares.size.square().sum()))
     overall = by_norm(samples)
@@ -262,7 +263,7 @@ def judged_by_golden(
     x = _together(inputs, layer.projection.header().shape[0])
     y = whole(open_pair(pair).mine)
     if not layer.outputs or y.numel() % layer.outputs:
-        raise OperatorError(f"golden's dump outlines a layer of {layer.outputs} outputs")
+        raise OperatorError(Reason("golden's dump outlines a layer of {} outputs", layer.outputs))
     y = y.reshape(-1, layer.outputs)
     recomputed = judged_by_projection(layer, x, y, limit, stated or dtype)
     if recomputed.error is None or recomputed.error > _UNRELATED:

@@ -210,8 +210,8 @@ NAMED = 3
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    omitted = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(map(shown, names[:NAMED]))}{omitted}"
+    omitted = Reason(" and {} more", len(names) - NAMED) if len(names) > NAMED else ""
+    return ", ".join(map(shown, names[:NAMED])) + omitted
 
 
 def shown(name: str) -> str:

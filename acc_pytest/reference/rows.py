@@ -38,6 +38,7 @@ from statistics import stdev
 import numpy as np
 import torch
 
+from ..base.reason import Reason
 from ..judging.tolerance import SAMPLE_SIGMAS, scatter_of, scatter_text
 from ..noise.along_depth import DEVIATIONS
 from .recomputation import Recomputation
@@ -184,19 +185,21 @@ def by_norms(
     """
     scatter, times = scatter_of(samples), scatter_text(samples)
     allowed = max(RATIO * scatter * noise, floor)
-    reason = f"{RATIO:g}{times} times {of_noise}"
+    reason = Reason("{:g}{} times {}", RATIO, times, of_noise)
     if floor and allowed == floor:
-        reason = f"{why}, which is more than {reason}"
+        reason = Reason("{}, which is more than {}", why, reason)
     if (apart := HALVES_RATIO * scatter * halved) > allowed:
         allowed = apart
-        reason = f"{HALVES_RATIO:g}{times} times that of a product summed in two halves, {halved:.3g}"
+        reason = Reason(
+            "{:g}{} times that of a product summed in two halves, {:.3g}", HALVES_RATIO, times, halved
+        )
     if error > allowed:
         noisiest, count = drawn()
         if RATIO * scatter * noisiest > allowed:
             allowed = RATIO * scatter * noisiest
-            reason = f"{RATIO:g}{times} times the noise of the noisiest of {count} draws"
+            reason = Reason("{:g}{} times the noise of the noisiest of {} draws", RATIO, times, count)
     if summed > _WORTH_ADDING * allowed:
-        reason += f", and {summed:.3g} for sums that cancel"
+        reason += Reason(", and {:.3g} for sums that cancel", summed)
     allowed += summed
     return Recomputation("right" if error <= allowed else "wrong", error, "", noise, allowed, reason)
 
@@ -211,7 +214,7 @@ def worst_row(
     overall = replace(overall, row_error=share, row_allowed=allowed)
     row = [int(place) for place in np.unravel_index(worst * every, shape)]
     beyond = int((shares > bounds).sum())
-    what = f"{beyond} of {len(shares)} rows are wrong; row {row} is {share:.3g} off"
+    what = Reason("{} of {} rows are wrong; row {} is {:.3g} off", beyond, len(shares), row, share)
     return _bounded(overall, share, allowed, what)
 
 
@@ -241,7 +244,7 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
         samples = fewest_samples(rows.values, samples)
     allowed = max(RATIO * scatter_of(samples) * noise, floor)
     judged = replace(judged, typical_error=error, typical_allowed=allowed)
-    return _bounded(judged, error, allowed, f"a typical row is {error:.3g} off")
+    return _bounded(judged, error, allowed, Reason("a typical row is {:.3g} off", error))
 
 
 def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
@@ -256,7 +259,7 @@ def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomp
         standard = max(standard, RATIO * spread * _MEDIAN / math.sqrt(roundings(rows.values)))
     allowed = base + _SIGMAS * standard
     judged = replace(judged, bias=bias, bias_allowed=allowed, bias_noise=expected, bias_deviation=standard)
-    return _bounded(judged, abs(bias), allowed, f"all of it is {_off(bias)}")
+    return _bounded(judged, abs(bias), allowed, Reason("all of it is {}", _off(bias)))
 
 
 def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
@@ -281,19 +284,19 @@ def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> R
     worst = int((bias.abs() / allowed).argmax())
     worst_bias, bound, width = float(bias[worst]), float(allowed[worst]), sections.width
     judged = replace(judged, part_bias=abs(worst_bias), part_bias_allowed=bound)
-    channels = f"channels {worst * width} to {(worst + 1) * width - 1} are {_off(worst_bias)}"
+    channels = Reason("channels {} to {} are {}", worst * width, (worst + 1) * width - 1, _off(worst_bias))
     return _bounded(judged, abs(worst_bias), bound, channels)
 
 
 def _off(bias: float) -> str:
-    return f"{abs(bias):.3g} too {'large' if bias > 0 else 'small'}"
+    return Reason("{:.3g} too large" if bias > 0 else "{:.3g} too small", abs(bias))
 
 
 def _bounded(judged: Recomputation, error: float, allowed: float, what: str) -> Recomputation:
     """The outcome, which is wrong where an error is more than is allowed."""
     if error <= allowed:
         return judged
-    return replace(judged, outcome="wrong", why=f"{what}, {allowed:.3g} is allowed")
+    return replace(judged, outcome="wrong", why=Reason("{}, {:.3g} is allowed", what, allowed))
 
 
 def fewest_samples(values: torch.Tensor, count: int) -> int:

@@ -63,7 +63,8 @@ SIZE = "its output has another size than the operator writes"
 @dataclass(frozen=True, slots=True)
 class Twice:
     """An output of an operator, computed finely, and by `rounded` as mine rounds, whose type it is given;
-    `how` says the latter in words (`{}` for the type). Without it the rounding is derived.
+    `how` names the latter: a reason, or the template of one (`{}` for the type). Without it the rounding is
+    derived.
 
     `in_two` is a product of which two halves were rounded and added up. `draws` are further computations that
     round as mine does: a row has the noise of the worst of them, for of what cancels there is much, and so
@@ -153,7 +154,7 @@ class _Comparison:
     def __init__(self, twice: Twice, fmt: FloatFormat, tensors: tuple[torch.Tensor, ...]) -> None:
         fine, rounded, mine = tensors
         self._twice = twice
-        self._how = twice.how.format(fmt.name)
+        self._how = twice.how if isinstance(twice.how, Reason) else Reason(twice.how, fmt.name)
         self._fmt = fmt
         self._new = self._lost = 0
         self.rounded_overflows = False
@@ -177,9 +178,14 @@ class _Comparison:
 
     def outcome(self) -> Recomputation:
         count = self._fine.numel()
-        for number, what in ((self._new, "are NaN or infinite"), (self._lost, "should not be finite")):
-            if number:
-                return Recomputation("wrong", None, f"{number} of {count} elements {what}")
+        if self._new:
+            return Recomputation(
+                "wrong", None, Reason("{} of {} elements are NaN or infinite", self._new, count)
+            )
+        if self._lost:
+            return Recomputation(
+                "wrong", None, Reason("{} of {} elements should not be finite", self._lost, count)
+            )
         size, error, noise = self._norms
         if not size:
             least = max(self._fmt.smallest_normal, 2 * float(self._noise.abs().max())) if count else 0.0
@@ -197,7 +203,7 @@ class _Comparison:
         def held(samples: int) -> Recomputation:
             return by_norms(
                 error / size, noise / size, samples,
-                f"the noise of this operator, {noise / size:.3g} ({self._how})",
+                Reason("the noise of this operator, {:.3g} ({})", noise / size, self._how),
                 floor=floor, why=why, halved=halved, summed=summed, drawn=self._drawn(size),
             )  # fmt: skip
 
@@ -235,7 +241,7 @@ class _Comparison:
             single = one_operator_tolerance(fmt.name, fmt.name, self._twice.exact.terms, rms)
             return single.value, single.reason
         u = max(fmt.roundoff, fmt.spacing / 2 / rms)
-        return u / math.sqrt(3), f"u/sqrt(3) = {u / math.sqrt(3):.3g}, the rounding of {fmt.name}"
+        return u / math.sqrt(3), Reason("u/sqrt(3) = {:.3g}, the rounding of {}", u / math.sqrt(3), fmt.name)
 
     def _row_by_row(self, overall: Recomputation, size: float, summed: float, floor: float) -> Recomputation:
         """The outcome of all rows: `overall` where each is right too. In float32 modules may round on the
@@ -288,7 +294,7 @@ def _by_derived(exact: Unrounded, mine: torch.Tensor, why: str = "") -> Recomput
         first = next((alternative for alternative in results if alternative.outcome == "right"), first)
     if not why:
         return first
-    return replace(first, reason=f"only one computation is possible ({why}): {first.reason}")
+    return replace(first, reason=Reason("only one computation is possible ({}): {}", why, first.reason))
 
 
 def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:

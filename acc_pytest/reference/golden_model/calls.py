@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Union
 import torch
 from torch import nn
 
+from ...base.reason import Reason
 from ...capture.torch_hooks.values import Key, in_arguments, in_cache, is_cache
 from ...dumps.base import Dump, NodeSlot, Rank, Slot, Step
 from ...errors import OperatorError
@@ -99,7 +100,7 @@ def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[A
     try:
         inspect.signature(forward).bind(*args, **kwargs)
     except TypeError as error:
-        raise OperatorError(f"{path}: its inputs were not all dumped: {error}") from error
+        raise OperatorError(Reason("{}: its inputs were not all dumped: {}", path, error)) from error
     return args, kwargs
 
 

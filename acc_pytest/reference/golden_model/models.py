@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from ...base.imports import imported
+from ...base.reason import Reason
 from ...capture.torch_hooks.model import module_tree
 from ...dumps.torch_model import Outline
 from ...errors import OperatorError, SettingsError, calling, guarded
@@ -196,7 +197,7 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
 
     Raises `AccError` where the transformers that are installed have other ones.
     """
-    doing = f"making {outline.model:.80} as golden's dump outlines it"
+    doing = Reason("making {} as golden's dump outlines it", outline.model[:80])
     with calling(doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not outline.model:
@@ -211,7 +212,7 @@ def _model_class(name: str) -> Any:
     transformers: Any = importlib.import_module("transformers")
     kind = getattr(transformers, name, None) if name in transformers.__all__ else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
-        raise OperatorError(f"transformers {transformers.__version__} have no model {name}")
+        raise OperatorError(Reason("transformers {} have no model {}", transformers.__version__, name))
     return kind
 
 
@@ -236,7 +237,9 @@ def _inert(config: Any, most: int, key: str = "") -> Any:
     if isinstance(config, list):
         return [_inert(value, most) for value in config]
     if isinstance(config, int) and config > most and any(word in key for word in _COUNTED):
-        raise OperatorError(f"its configuration has {key} {config}, and more than {most} are not made")
+        raise OperatorError(
+            Reason("its configuration has {} {}, and more than {} are not made", key, config, most)
+        )
     return re.sub("[/:@]|[^ -~]", " ", config) if isinstance(config, str) else config
 
 
@@ -248,7 +251,7 @@ def _fill(model: nn.Module, outline: Outline) -> None:
         module = modules.get(path)
         values = ref.open().clone()
         if module is None or not _assigned(module, last, values):
-            raise OperatorError(f"the installed transformers make {outline.model} without {name}")
+            raise OperatorError(Reason("the installed transformers make {} without {}", outline.model, name))
 
 
 def _assigned(module: nn.Module, name: str, values: torch.Tensor) -> bool:

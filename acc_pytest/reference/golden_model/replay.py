@@ -22,6 +22,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ...base.older_torch import DispatchMode, half_on_cpu
+from ...base.reason import Reason
 from ...base.vocabulary import CHOOSING
 from ...capture.torch_hooks.values import Key, in_arguments, in_result
 from ...dumps.base import NodeSlot, Slot
@@ -100,11 +101,11 @@ class StepReplay:
         """The call whose code made a tensor. Raises `OperatorError` for what the run was fed."""
         call = self._calls.get(path)
         if call is None:
-            raise OperatorError(f"{path} is no module that ran")
+            raise OperatorError(Reason("{} is no module that ran", path))
         if slot.kind == "output":
             return call
         if call.inside is None:
-            raise OperatorError(f"{slot} of {path} is what the run was fed")
+            raise OperatorError(Reason("{} of {} is what the run was fed", slot, path))
         return call.inside
 
     def tensor_at(self, place: NodeSlot) -> TensorRef | None:
@@ -161,12 +162,12 @@ class StepReplay:
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
         module = copy.modules.get(call.module)
         if module is None or type(module) is nn.Module:
-            raise OperatorError(f"golden's model has no module {call.module}")
+            raise OperatorError(Reason("golden's model has no module {}", call.module))
         if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
-            raise OperatorError(f"the weights of {call.module} are not there")
+            raise OperatorError(Reason("the weights of {} are not there", call.module))
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self)
-        computing = calling(f"computing {call.path} again", quoted=False)
+        computing = calling(Reason("computing {} again", call.path), quoted=False)
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
             before = functools.partial(self._left_before, copy)
@@ -197,7 +198,7 @@ class StepReplay:
         """The tensor that a module of mine left in a cache at the step before. Raises `OperatorError`."""
         call = None if self._calls_before is None else self._calls_before.get(name)
         if call is None or key not in call.outputs:
-            raise OperatorError(f"what {name} left in caches at the step before is not in the dump")
+            raise OperatorError(Reason("what {} left in caches at the step before is not in the dump", name))
         return copy.cast(self.opened(call.outputs[key]))
 
     def _arguments(
@@ -254,7 +255,7 @@ class StepReplay:
                 self.guessed.add(call)
                 return None
             if call not in self.templates:
-                raise OperatorError(f"the model of --acc-model does not call {call.path} there")
+                raise OperatorError(Reason("the model of --acc-model does not call {} there", call.path))
         if call in self.refusals:
             raise OperatorError(self.refusals[call])
         return self.templates.get(call)
@@ -361,7 +362,7 @@ class CutRun:
             aliases = self._copy.names.get(id(module), ())
             first = next((alias for alias in aliases if alias in self._step.modules), name)
             if module is not None and self._counts[self._call.path, first] < count:
-                raise OperatorError(f"golden's code does not call {name} as often as mine did")
+                raise OperatorError(Reason("golden's code does not call {} as often as mine did", name))
 
     def _instead(self, module: nn.Module, forward: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -384,8 +385,8 @@ class CutRun:
         place = self._counts[around.path, names[0]]
         self._counts[around.path, names[0]] += 1
         if place >= len(calls):
-            self._problem = (
-                f"the model of --acc-model calls {names[0]} in {around.path} more often than mine did"
+            self._problem = Reason(
+                "the model of --acc-model calls {} in {} more often than mine did", names[0], around.path
             )
             return None
         return calls[place]
@@ -421,7 +422,7 @@ class CutRun:
         arguments = in_arguments(args, kwargs)
         tensors = arguments.tensors
         if arguments.caches and not self._step.knows_past:
-            self._problem = f"what the cache of {call.path} held before is not in the dump"
+            self._problem = Reason("what the cache of {} held before is not in the dump", call.path)
             self._step.refusals[call] = self._problem
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
@@ -440,7 +441,7 @@ class CutRun:
                 continue
             # Golden's own mask or positions, made of what the run was fed, may stand for those of mine.
             if tensor.is_floating_point() and "mask" not in _named(key, forward):
-                self._step.refusals[call] = f"{Slot('input', key)} of {call.path} was not dumped"
+                self._step.refusals[call] = Reason("{} of {} was not dumped", Slot("input", key), call.path)
         self._step.templates[call] = template
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -530,7 +531,7 @@ class _Refusal(DispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if _are_meta(args, kwargs) and not _are_meta(result):
-            raise OperatorError(f"{func} reads weights that are not there")
+            raise OperatorError(Reason("{} reads weights that are not there", func))
         return result
 
 

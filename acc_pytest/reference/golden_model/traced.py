@@ -21,6 +21,7 @@ from torch import nn
 from torch.overrides import get_overridable_functions, resolve_name
 
 from ...base.named_operators import operator_of
+from ...base.reason import Reason
 from ...capture.torch_hooks.model import ROOT
 from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.torch_model import MODULE, Outline, StepTraces, traced_modules, traces_of
@@ -45,7 +46,7 @@ class TracedModule(nn.Module):
         """The result of golden's code. Raises `OperatorError` where no trace has such arguments."""
         tensors = dict(in_arguments(args, kwargs).tensors)
         with (
-            calling(f"running what golden's dump traced of {self.traced_name:.80}"),
+            calling(Reason("running what golden's dump traced of {}", self.traced_name[:80])),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # of torch, on how golden's code calls it
@@ -57,10 +58,12 @@ class TracedModule(nn.Module):
         traces, name = self.traced_run.traces, self.traced_name
         candidates = {number: traces.traces[number] for number in sorted(traces.modules.get(name, ()))}
         if not candidates:
-            raise OperatorError(f"golden's dump has no trace of {name} in step {self.traced_run.step}")
+            raise OperatorError(
+                Reason("golden's dump has no trace of {} in step {}", name, self.traced_run.step)
+            )
         for trace in candidates.values():
             if "void" in trace:
-                raise OperatorError(f"the code of {name} cannot be run again: {trace['void']}")
+                raise OperatorError(Reason("the code of {} cannot be run again: {}", name, trace["void"]))
         shapes = {
             key: list(tensor.shape)
             for key, tensor in tensors.items()
@@ -71,7 +74,7 @@ class TracedModule(nn.Module):
             fitting = [next(iter(candidates))]
         if len(fitting) != 1:
             calls = "several calls of golden" if fitting else "no call of golden"
-            raise OperatorError(f"{calls} had tensors of these shapes for {name}")
+            raise OperatorError(Reason("{} had tensors of these shapes for {}", calls, name))
         return {**candidates[fitting[0]], "general": traces.is_general(fitting[0])}
 
     def _is_one_code(
@@ -88,7 +91,7 @@ class TracedModule(nn.Module):
         """Whether golden's calls were given tensors by these keys, but for masks."""
         traces = self.traced_run.traces
         candidates = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
-        with calling(f"reading what golden's dump traced of {self.traced_name:.80}"):
+        with calling(Reason("reading what golden's dump traced of {}", self.traced_name[:80])):
             expected = {key for key in keys if not _is_extra(key, candidates)}
             return all(_input_shapes(trace).keys() == expected for trace in candidates)
 
@@ -98,7 +101,7 @@ class TracedModule(nn.Module):
         module = self.traced_run.modules.get(".".join(filter(None, (self.traced_name, path))))
         weight = None if module is None else module._parameters.get(last, module._buffers.get(last))
         if weight is None or weight.is_meta:
-            raise OperatorError(f"golden's dump has no values of {self.traced_name}.{name}")
+            raise OperatorError(Reason("golden's dump has no values of {}.{}", self.traced_name, name))
         return weight
 
 
@@ -119,10 +122,14 @@ class _RunOfTrace:
         for call in self._trace["calls"]:
             value = self._called(call)
             if "is" in call and _as_json(value) != call["is"]:
-                raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {value}")
+                raise OperatorError(
+                    Reason("the code goes another way than golden's: {} gives {}", call["name"], value)
+                )
             for key, shape in call.get("made", ()):
                 if list(_entry_at(value, key).shape) != shape and not self._trace["general"]:
-                    raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
+                    raise OperatorError(
+                        Reason("{} gives another shape than in golden, {}", call["name"], shape)
+                    )
             self._results.append(value)
         for key, expression in self._trace.get("parts", ()):
             tensor = self._read(expression)
@@ -145,12 +152,14 @@ class _RunOfTrace:
         if cast is not None:
             return cast
         args, kwargs = dtypes.agreed(args, kwargs)
-        with calling(f"calling {name:.80}"):
+        with calling(Reason("calling {}", name[:80])):
             try:
                 with self._run.room:
                     return call_function(name, args, kwargs)
             except OperatorError as error:
-                raise RefusedCall(f"a trace in golden's dump asks for what is refused: {error}") from error
+                raise RefusedCall(
+                    Reason("a trace in golden's dump asks for what is refused: {}", error)
+                ) from error
 
     def _read(self, expression: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(expression, lambda kind, inner: self._value(kind, inner, dtypes))
@@ -204,7 +213,7 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
         return nn.Module()
     names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
     if any(name.count(".") > _DEEPEST for name in names):
-        raise OperatorError(f"golden's dump has modules that lie in more than {_DEEPEST} others")
+        raise OperatorError(Reason("golden's dump has modules that lie in more than {} others", _DEEPEST))
     paths = [name.split(".") for name in names]
     for name in sorted({".".join(path[:count]) for path in paths for count in range(1, len(path) + 1)}):
         module: nn.Module = TracedModule(name, run)
@@ -286,7 +295,7 @@ class TraceRun:
         """The traces of the step. Raises `OperatorError` where golden's dump has none."""
         traces = traces_of(self.home, self.step)
         if traces is None:
-            raise OperatorError(f"golden's dump has no traces of step {self.step}")
+            raise OperatorError(Reason("golden's dump has no traces of step {}", self.step))
         return traces
 
     @property
@@ -298,7 +307,7 @@ class TraceRun:
         """A tensor that golden's code took from elsewhere. Raises `OperatorError` where it is not there."""
         ref = self.traces.tensors.get(name)
         if ref is None:
-            raise OperatorError(f"golden's dump keeps no tensor {name}")
+            raise OperatorError(Reason("golden's dump keeps no tensor {}", name))
         tensor = ref.open().clone()
         raised = self.fine and tensor.is_floating_point()
         return tensor.to(torch.promote_types(tensor.dtype, self.dtype)) if raised else tensor
@@ -403,7 +412,7 @@ def _by_schema(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     is written afterwards: into its first argument."""
     space, _, last = name.removesuffix(".__get__").rpartition(".")
     if space not in _SPACES:
-        raise OperatorError(f"{name:.80} is no function of torch that is called again")
+        raise OperatorError(Reason("{} is no function of torch that is called again", name[:80]))
     called, writes = operator_of(last)
     overload, positional, named = next(bindings(_SPACES[space] + called, args, kwargs))
     result = overload(*positional, **named)
@@ -433,7 +442,7 @@ def _element_by_element(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         elements = sum(tensor.numel() for tensor in tensors_in((*args, *kwargs.values())))
         if elements > FREE:
-            raise OperatorError(f"{function.__name__} is not called for {elements} elements")
+            raise OperatorError(Reason("{} is not called for {} elements", function.__name__, elements))
         return function(*args, **kwargs)
 
     return called
