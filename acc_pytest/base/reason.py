@@ -119,7 +119,7 @@ def with_reasons(value: object, reasons: Mapping[str, Reason]) -> object:
     return [with_reasons(item, reasons) for item in value] if isinstance(value, list) else value
 
 
-JOINTS = {"; ": "；", ", ": "，", ": ": "：", " and ": "、", " (": "（", ")": "）"}
+JOINTS = {"; ": "；", ", ": "，", ": ": "：", " and ": "、", " or ": " 或 ", " (": "（", ")": "）"}
 """Chinese signs between the fields of a template that has no word of its own, and none in the catalogue."""
 LANGUAGE = "ACC_LANG"
 """The environment variable of the language of what people read: `zh`, else English. Files stay English."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..dumps.base import NodeSlot, Slot
 from ..dumps.modules import Calls
 from ..errors import AccError
@@ -390,7 +391,7 @@ def _of_last_tokens(match: Match) -> Iterator[Match]:
 def _piece(pieces: Sequence[Export], index: int, pack: Export, side: str, policy: str) -> Match:
     name = pieces[index].node.path.rpartition(".")[2]
     rule = ViewRule("part", index, tuple(pieces))
-    reason = f"part {index + 1} of what packs modules that read one tensor, {_PACKED_BY[policy]}"
+    reason = Reason("part {} of what packs modules that read one tensor, {}", index + 1, _PACKED_BY[policy])
     if side == "mine":
         return Match(pieces[index], pack, policy, reason, WHOLE, rule, tag=name)
     return Match(pack, pieces[index], policy, reason, rule, WHOLE, tag=name)

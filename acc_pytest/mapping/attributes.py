@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..base.reason import Reason
 from ..base.vocabulary import number_ranges
 from ..dumps.base import Dump
 from ..dumps.model_config import (
@@ -61,7 +62,8 @@ class Difference:
     def sentence(self) -> str:
         """The difference, and whether it is computed."""
         name, golden, mine = self.cells
-        return f"{name} {golden} in golden, {mine} in mine ({'' if self.computed else 'not '}computed)"
+        computed = "computed" if self.computed else "not computed"
+        return Reason("{} {} in golden, {} in mine ({})", name, golden, mine, computed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,11 @@ def attribute_notes(golden: Dump, mine: Dump, pairs: Iterable[Pair]) -> list[str
     modules = {(p.golden.node, p.mine.node): None for p in pairs if p.golden.slot.startswith("output")}
     different = differences(Description.of(golden), port, modules)
     more = len(different) - _MOST_NOTES
-    rest = [f"and {more} more differences of attributes: acc diff-config lists them"] if more > 0 else []
+    rest = (
+        [Reason("and {} more differences of attributes: acc diff-config lists them", more)]
+        if more > 0
+        else []
+    )
     return [difference.sentence for difference in different[:_MOST_NOTES]] + rest
 
 

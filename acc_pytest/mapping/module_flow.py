@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..dumps.base import NodeSlot, Slot
 from ..topology.tree import SAVED, Node
 from .pair import Gap, fed_kind
@@ -186,7 +187,7 @@ class _FlowBuilder:
             right = self._golden is not self._mine and place in self._golden.overwritten
             if writer and not right and not self._compared(place):
                 self._overwritten[path] = writer
-                name = f"{slot} of {path}, in whose memory it wrote"
+                name = Reason("{} of {}, in whose memory it wrote", slot, path)
                 self._unseen[writer] = (*self._unseen.get(writer, ()), name)
 
     def _unseen_inputs(self, call: NodeCall) -> tuple[str, ...]:
@@ -195,7 +196,10 @@ class _FlowBuilder:
         golden_inputs = self._golden_inputs.get(path, frozenset())
         mine = [slot for slot in sorted(inputs - golden_inputs) if self._origin(NodeSlot(path, slot)) is None]
         golden = sorted(golden_inputs - inputs)
-        return (*(f"{slot} (mine only)" for slot in mine), *(f"{slot} (golden only)" for slot in golden))
+        return (
+            *(Reason("{} (mine only)", slot) for slot in mine),
+            *(Reason("{} (golden only)", slot) for slot in golden),
+        )
 
     def _places_of_input(self, call: NodeCall, place: NodeSlot, caller: _Scope) -> tuple[NodeSlot, ...]:
         """The nearest compared places of an input: itself where it is compared."""

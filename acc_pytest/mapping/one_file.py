@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..base.imports import torch
+from ..base.reason import Reason, joined
 from ..dumps.base import Dump, Slot, Step
 from ..errors import AccError
 from ..tensors.ref import TensorRef
@@ -51,12 +52,12 @@ def plan_of_lone_file(golden: Dump, mine: Dump, tables: Tables) -> Plan:
     if not candidates:
         return _with_pairs(empty, (), (_unmapped(empty, mine, "no output of golden has its shape"),))
     if rivals:
-        names = ", ".join(
-            f"{candidate.match.golden.node.path} of step {candidate.step.label}" for candidate in rivals
-        )
-        reason = (
-            f"several tensors of golden have its shape ({names}) and its place does not say which it is; "
-            "leave it in the directories of its dump, or give one token directory or file of golden"
+        places = ((candidate.match.golden.node.path, candidate.step.label) for candidate in rivals)
+        names = joined(", ", (Reason("{} of step {}", *place) for place in places))
+        reason = Reason(
+            "several tensors of golden have its shape ({}) and its place does not say which it is; "
+            "leave it in the directories of its dump, or give one token directory or file of golden",
+            names,
         )
         return _with_pairs(empty, (), (_unmapped(empty, mine, reason),))
     chosen = max(candidates, key=lambda candidate: candidate.match.golden.node.depth)

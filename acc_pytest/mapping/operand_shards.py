@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import Incomparable
 from ..tensors.eval_log import printed
 from ..tensors.header import PRINTS
@@ -77,8 +78,8 @@ class OperandShards:
         return isinstance(self.view, RankSum) or (isinstance(self.view, WithBias) and self.view.summed)
 
     def describe(self) -> str:
-        ranks = f" on each of {self.count} ranks" if self.count > 1 else ""
-        return f"{list(self.shape)}{ranks}"
+        shape = list(self.shape)
+        return Reason("{} on each of {} ranks", shape, self.count) if self.count > 1 else str(shape)
 
     def rule(self, target: Shape) -> Merge | None:
         """The rule by which the shards make up a tensor of shape `target`, `None` if there is none."""
@@ -221,7 +222,9 @@ def _in_slots(shard: torch.Tensor, ref: TensorRef, operand: Operand) -> torch.Te
     """The columns of each row sorted by the choices of a router."""
     chosen = shard if shard.device.type == "meta" else _of_tokens(ref.open(), operand)
     if chosen.shape != shard.shape:
-        raise Incomparable(f"choices of shape {list(chosen.shape)} are not those of {list(shard.shape)}")
+        raise Incomparable(
+            Reason("choices of shape {} are not those of {}", list(chosen.shape), list(shard.shape))
+        )
     return shard if shard.device.type == "meta" else shard.gather(-1, chosen.long().argsort(-1))
 
 
@@ -249,7 +252,7 @@ def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
     rows = math.prod(layout)
     if not positions or rows % positions:
         raise Incomparable(
-            f"a position table of shape {list(table.shape)} has no row for each of {rows} tokens"
+            Reason("a position table of shape {} has no row for each of {} tokens", list(table.shape), rows)
         )
     repeated = table.reshape(1, positions, width).expand(rows // positions, positions, width)
     return repeated.reshape(*layout, width)
@@ -258,7 +261,9 @@ def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
 def _span(shard: torch.Tensor, view: RowSpan) -> torch.Tensor:
     end = view.start + max((first + count for _, first, count in view.order), default=view.rows)
     if not shard.dim() or shard.shape[-1] < end:
-        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{end}")
+        raise Incomparable(
+            Reason("a tensor of shape {} has no columns {}:{}", list(shard.shape), view.start, end)
+        )
     return shard[..., view.places().to(shard.device)] if view.order else shard[..., view.start : end]
 
 
@@ -266,21 +271,25 @@ def _piece_columns(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
     rows, packed = rows_and_width(tuple(shard.shape))
     widths = [ref.header().numel // rows if rows else 0 for ref in view.widths_of]
     if sum(widths) != packed:
-        raise Incomparable(f"a packed tensor of shape {list(shard.shape)} is not made of parts {widths} wide")
+        raise Incomparable(
+            Reason("a packed tensor of shape {} is not made of parts {} wide", list(shard.shape), widths)
+        )
     start = sum(widths[: view.index])
     return shard.reshape(rows, packed)[:, start : start + widths[view.index]]
 
 
 def _permuted(shard: torch.Tensor, view: Permuted) -> torch.Tensor:
     if shard.dim() != len(view.order):
-        raise Incomparable(f"a tensor of shape {list(shard.shape)} cannot be turned to {list(view.order)}")
+        raise Incomparable(
+            Reason("a tensor of shape {} cannot be turned to {}", list(shard.shape), list(view.order))
+        )
     return shard.permute(view.order)
 
 
 def _places(cache: torch.Tensor) -> torch.Tensor:
     """A paged cache as `[places, ...]`."""
     if cache.dim() < 3:
-        raise Incomparable(f"not a paged cache of blocks: {list(cache.shape)}")
+        raise Incomparable(Reason("not a paged cache of blocks: {}", list(cache.shape)))
     return cache.flatten(0, 1)
 
 
@@ -289,13 +298,15 @@ def _stored_rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     places, rows = _places(cache), slots.reshape(-1).long()
     rows = rows[rows >= 0]
     if rows.numel() and int(rows.max()) >= places.shape[0]:
-        raise Incomparable(f"slot {int(rows.max())} is not in a paged cache of {places.shape[0]} places")
+        raise Incomparable(
+            Reason("slot {} is not in a paged cache of {} places", int(rows.max()), places.shape[0])
+        )
     return places.index_select(0, rows)
 
 
 HUGE = 2.0**64
 """The least size of a number whose square is beyond float32, so that a norm of its row is Inf."""
-EXTREMES = ("NaN", "Inf", f"values beyond {HUGE:.2g}")
+EXTREMES = ("NaN", "Inf", Reason("values beyond {:.2g}", HUGE))
 
 
 def extreme(nan: bool, largest: float) -> str:
@@ -379,7 +390,9 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
     if shard.device.type == "meta":
         return shard.new_empty((1, *shard.shape[1:]))
     if pick.order >= len(orders := _orders(replace(pick, order=0), len(shard))):
-        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no row for each token and expert")
+        raise Incomparable(
+            Reason("a tensor of shape {} has no row for each token and expert", list(shard.shape))
+        )
     token, expert = orders[pick.order]
     choice = _chosen(pick, pick.side)
     partner = _chosen(pick, "mine" if pick.side == "golden" else "golden")
@@ -437,7 +450,7 @@ def _of(selected: Selected, count: int) -> torch.Tensor:
     values = selected.ref.open()
     if not values.dim() or not values.numel():
         raise Incomparable(
-            f"{selected.ref.path}: a router's choice of shape {list(values.shape)} chooses nothing"
+            Reason("{}: a router's choice of shape {} chooses nothing", selected.ref.path, list(values.shape))
         )
     values = values.reshape(-1, values.shape[-1])
     return values.float().topk(min(count, values.shape[-1]), -1).indices if selected.logits else values.long()
@@ -453,6 +466,8 @@ def _chosen(pick: ExpertPick, side: str) -> _Chosen:
     places = torch.full((len(experts),), -1)
     rows = order.rows[side]
     if len(rows) and int(rows.max()) >= len(experts):
-        raise Incomparable(f"a router chose for {len(experts)} tokens, and not for each of this step")
+        raise Incomparable(
+            Reason("a router chose for {} tokens, and not for each of this step", len(experts))
+        )
     places[rows] = torch.arange(len(rows))
     return _Chosen(experts, places)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.imports import torch
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
@@ -95,8 +95,10 @@ class Piece:
     def words(self) -> str:
         """The order of the rows, in words: `rows 0-63 lie at 64-127`."""
         moved = [run for run in self.order if run[0] != run[1]]
-        texts = [f"rows {g}-{g + n - 1} lie at {m}-{m + n - 1}" for g, m, n in moved[:_RUNS_NAMED]]
-        return ", ".join(texts) + (", ..." if len(moved) > _RUNS_NAMED else "")
+        texts = [
+            Reason("rows {}-{} lie at {}-{}", g, g + n - 1, m, m + n - 1) for g, m, n in moved[:_RUNS_NAMED]
+        ]
+        return joined(", ", texts + ["..."] * (len(moved) > _RUNS_NAMED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +425,9 @@ def ordered(packed: Sequence[Piece]) -> list[str]:
         if piece.is_reordered and not piece.golden.endswith(".bias"):
             by_order[piece.golden.rpartition(".")[0].rpartition(".")[2], piece.words].append(piece)
     return [
-        f"{module} lies in another order of rows in {listed([p.mine for p in pieces_of])}: {words}"
+        Reason(
+            "{} lies in another order of rows in {}: {}", module, listed([p.mine for p in pieces_of]), words
+        )
         for (module, words), pieces_of in by_order.items()
     ]
 
@@ -463,8 +467,12 @@ def lost_biases(
 def quantised(mine: Mapping[str, SavedWeight]) -> list[str]:
     """A sentence on the weights of mine that are codes with a scale: their rounding counts as right."""
     codes = [saved.digest for saved in mine.values() if saved.digest is not None and saved.digest.scale]
-    kinds = sorted({f"{digest.dtype} scaled by {digest.scale}" for digest in codes})
-    return [f"{len(codes)} of mine are {', '.join(kinds)}: what such codes round is allowed"] if codes else []
+    kinds = sorted({Reason("{} scaled by {}", digest.dtype, digest.scale) for digest in codes})
+    return (
+        [Reason("{} of mine are {}: what such codes round is allowed", len(codes), joined(", ", kinds))]
+        if codes
+        else []
+    )
 
 
 def twins(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]) -> list[str]:
@@ -475,12 +483,12 @@ def twins(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]) ->
         if digest is not None and digest.min < digest.max and len(digest.shape) > 1:
             groups[digest.crc32, digest.shape, digest.sum].extend((name, *saved.aliases))
     of_golden = {alias: saved.digest for name, saved in golden.items() for alias in (name, *saved.aliases)}
-    lines = []
+    lines: list[str] = []
     for names in groups.values():
         digests = [of_golden.get(name) for name in names]
         crcs = {digest.crc32 for digest in digests if digest is not None}
         if len(names) > 1 and None not in digests and len(crcs) > 1:
-            lines.append(f"{' and '.join(names[:3])} of mine are one weight, golden's are not")
+            lines.append(Reason("{} of mine are one weight, golden's are not", joined(" and ", names[:3])))
     return lines
 
 
@@ -490,7 +498,7 @@ def _is_zero(saved: SavedWeight) -> bool:
 
 def listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(names[:3]) + (Reason(" and {} more", len(names) - 3) if len(names) > 3 else "")
 
 
 def stretches(rows: Collection[int]) -> str:

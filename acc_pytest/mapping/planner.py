@@ -88,7 +88,7 @@ def _declared(mine: Dump) -> str:
     return max(formats, key=lambda fmt: fmt.roundoff).name if formats else ""
 
 
-_UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
+_UNUSED = Reason("{} is not used: nothing is mapped by types in these dumps", FILE_NAME)
 _NO_WEIGHTS = "--acc-weights is not used: no weights are compared with such dumps"
 
 
@@ -280,8 +280,10 @@ def _incomplete(
         return
     if not absent:
         name, end, ranks = "mine", match.mine, lacking
-    where = f" on rank {', '.join(ranks)}" if ranks else ", nor its parts on every rank"
-    reason = f"{end.slot} was not dumped{where}, so it is not compared there"
+    reason = Reason("{} was not dumped, nor its parts on every rank, so it is not compared there", end.slot)
+    if ranks:
+        names = ", ".join(ranks)
+        reason = Reason("{} was not dumped on rank {}, so it is not compared there", end.slot, names)
     node = end.node
     yield Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
 
@@ -571,7 +573,9 @@ class Absences:
         where = Reason(" of rank {}", rank.name) if len(self.dump.ranks) > 1 else ""
         for path, files in self.dump.absent(dump_step.step, rank).items():
             node = dump_step.tree.by_path.get(path) or Node(path, "", path)
-            names = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if files[_NAMED:] else "")
+            names = ", ".join(files[:_NAMED]) + (
+                Reason(" and {} more", len(files) - _NAMED) if files[_NAMED:] else ""
+            )
             verb = "is" if len(files) == 1 else "are"
             reason = Reason("the dump names {}{}, which {} not there", names, where, verb)
             self._add(dump_step.step.label, rank, node, reason)

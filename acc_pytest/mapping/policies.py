@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TypeVar
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..dumps.base import NodeSlot, Slot
 from ..errors import AccError
 from ..tensors.ref import readable
@@ -169,7 +169,7 @@ def fragments(scope: Scope) -> Iterator[Match]:
                         Export(golden, golden_slot, "path"),
                         Export(mine, mine_slot, "path"),
                         "fragments",
-                        f"path has {' and '.join(rule.mine)}",
+                        Reason("path has {}", joined(" and ", rule.mine)),
                     )
                     if scope.fits(match):
                         yield match
@@ -318,7 +318,7 @@ def before_reduction(
             mine = Export(node, Slot("output"), match.mine.role)
             if node in paired or not evidence.mine.partial(mine, ranks):
                 continue
-            reason = f"summands of {module.name} on each rank"
+            reason = Reason("summands of {} on each rank", module.name)
             candidate = Match(match.golden, mine, SUMMANDS, reason, mine_view=ViewRule("sum"))
             if fits(candidate):
                 yield candidate
@@ -344,7 +344,9 @@ def copies(matches: Sequence[Match], evidence: Evidence, fits: Callable[[Match],
         copy = Export(node, Slot("output"), "copy")
         originals = joined.get(_sample(evidence.mine, copy), ())
         for match in sorted(originals, key=lambda match: -_in_common(match.mine.node.path, node.path)):
-            candidate = replace(match, mine=copy, policy=COPIES, reason=f"a copy of {match.mine.node.name}")
+            candidate = replace(
+                match, mine=copy, policy=COPIES, reason=Reason("a copy of {}", match.mine.node.name)
+            )
             if _equal(evidence.mine, match.mine, copy) and fits(candidate):
                 yield candidate
                 break
@@ -414,7 +416,7 @@ def containers(matches: Iterable[Match], golden: DumpStep, mine: DumpStep) -> It
     for match in inner:
         outer = around_golden.pop(_place(match.golden), []), around_mine.pop(_place(match.mine), [])
         if len(outer[0]) == len(outer[1]):
-            reason = f"hands out the tensor of {match.mine.node.name}"
+            reason = Reason("hands out the tensor of {}", match.mine.node.name)
             for ends in zip(*outer):
                 golden_end, mine_end = (Export(node, FIRST_OUTPUT, "order") for node in ends)
                 yield Match(golden_end, mine_end, "module", reason)

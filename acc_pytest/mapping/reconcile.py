@@ -292,7 +292,7 @@ def _refuse_tiled(golden: Operand, mine: Operand) -> None:
     for name, side_layouts in zip(("golden", "mine"), layouts):
         if tiled := sorted(layout for layout in side_layouts if is_tiled(layout)):
             raise Incomparable(
-                f"{name} is stored as {tiled[0]}, which cannot be converted to its logical shape"
+                Reason("{} is stored as {}, which cannot be converted to its logical shape", name, tiled[0])
             )
 
 

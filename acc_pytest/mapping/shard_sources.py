@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base.imports import torch
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.read_source import source_of
 from ..tensors.source import Changed, Columns, ExactSum, PlusRow, Rows, Source, Sum, TensorSource
@@ -32,14 +32,18 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
         return _head_part(side, side.view)
     piece = side.view.part if isinstance(side.view, CacheTail) else None
     if len(side.shape) != 4 or side.count != 1:
-        raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
+        raise Incomparable(Reason("not a key or value cache of four dimensions: {}", side.describe()))
     shard, suffix = side.shards[0], ""
     if piece is not None:
         width = partner.shape[-1] if partner.shape else 0
         if not 0 < width < shard.shape[-1]:
-            raise Incomparable(f"{partner.describe()} is no part of heads of {shard.shape[-1]} elements")
+            raise Incomparable(
+                Reason("{} is no part of heads of {} elements", partner.describe(), shard.shape[-1])
+            )
         shard = shard[..., :width] if piece == 0 else shard[..., -width:]
-        suffix = f", the {'last' if piece else 'first'} {width} elements of each head"
+        suffix = Reason(
+            ", the last {} elements of each head" if piece else ", the first {} elements of each head", width
+        )
     # Ranks with heads of their own are likelier than ranks that hold the same ones.
     for copies, cache in itertools.product(range(1, partner.count + 1), _cache_layouts(shard, partner)):
         batch, heads, cached, size = cache.shape
@@ -53,7 +57,9 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
             note = Reason("newest {} of {} tokens of the cache{}", tokens, cached, suffix)
             return Changed(newest, shape=(batch * tokens, heads * size)), note
     shape = list(side.shape)
-    raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
+    raise Incomparable(
+        Reason("{} are not the newest tokens of a cache of shape {}", partner.describe(), shape)
+    )
 
 
 def in_halves(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
@@ -71,7 +77,7 @@ def in_halves(side: OperandShards, opposite: OperandShards) -> tuple[OperandShar
     off = [finite_distance(first, tensor.flatten()[:_SAMPLE].float()) for tensor in (halves, shard)]
     if off[0] >= off[1]:
         return side, ShardNote()
-    return replace(side, shards=[halves]), ShardNote(f"neighbours in heads of {size} as halves")
+    return replace(side, shards=[halves]), ShardNote(Reason("neighbours in heads of {} as halves", size))
 
 
 def without_padding(side: OperandShards, partner: OperandShards) -> OperandShards:
@@ -100,7 +106,9 @@ def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:
     size, start = sum(side.part_sizes), sum(side.part_sizes[: view.index])
     width = side.part_sizes[view.index]
     if not size or packed % size or (view.several and packed == size):
-        raise Incomparable(f"{side.describe()} is not made of heads of {list(side.part_sizes)} elements")
+        raise Incomparable(
+            Reason("{} is not made of heads of {} elements", side.describe(), list(side.part_sizes))
+        )
     heads = packed // size
     note = Reason("elements {}:{} of each head of {}", start, start + width, size)
     pieces = [shard.reshape(rows, heads, size)[:, :, start : start + width] for shard in side.shards]
@@ -118,14 +126,14 @@ def _part(side: OperandShards, view: Part, partner: OperandShards) -> tuple[Sour
         start = sum(widths[: view.index])
         stop = start + widths[view.index]
         columns = [shard.reshape(rows, packed)[:, start:stop] for shard in side.shards]
-        suffix = f" of each of {side.count} shards" if side.count > 1 else ""
+        suffix = Reason(" of each of {} shards", side.count) if side.count > 1 else ""
         note = Reason(
             "part {} of {}: columns {}:{} of {}{}", view.index + 1, len(sizes), start, stop, packed, suffix
         )
         return Columns(columns), note
     sizes = [size // rows if rows else 0 for size in side.part_sizes]
     raise Incomparable(
-        f"a packed tensor of shape {side.describe()} is not made of parts that are {sizes} wide"
+        Reason("a packed tensor of shape {} is not made of parts that are {} wide", side.describe(), sizes)
     )
 
 
@@ -156,8 +164,14 @@ def _table_rows(side: OperandShards, view: TableRows, partner: OperandShards) ->
         start = 0
     if not 0 <= start <= positions - row_count:
         raise Incomparable(
-            f"positions {start}:{start + row_count} are not in a table of {positions} rows "
-            f"({side.describe()} against {partner.describe()})"
+            Reason(
+                "positions {}:{} are not in a table of {} rows ({} against {})",
+                start,
+                start + row_count,
+                positions,
+                side.describe(),
+                partner.describe(),
+            )
         )
     note = Reason("rows {}:{} of a table of {} positions", start, start + row_count, positions)
     note += ", every angle twice" if doubled else ""
@@ -191,14 +205,14 @@ def _table(side: OperandShards, component: int | None) -> torch.Tensor:
     table, shape = side.shards[0], side.shape
     if component is not None:
         if len(shape) < 3 or component >= shape[-1]:
-            raise Incomparable(f"no table of cos and sin side by side: {side.describe()}")
+            raise Incomparable(Reason("no table of cos and sin side by side: {}", side.describe()))
         table, shape = table[..., component], shape[:-1]
         table = table.squeeze(1) if len(shape) == 3 and shape[1] == 1 else table
         shape = tuple(table.shape)
     positions, width = (shape[-2], shape[-1]) if len(shape) >= 2 else (1, shape[-1] if shape else 1)
     if math.prod(shape[:-2]) != 1:
         raise Incomparable(
-            f"a position table of shape {side.describe()} has one row per position only for batch 1"
+            Reason("a position table of shape {} has one row per position only for batch 1", side.describe())
         )
     return table.reshape(positions, width)
 
@@ -278,15 +292,17 @@ def merged(
     sources, note = _joined(side, rule, target)
     if side.residual:
         sources = [with_residual(source, side.residual, place) for place, source in enumerate(sources)]
-        return sources, "; ".join(filter(None, (note, "residual added")))
+        return sources, joined("; ", filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
     stride = rule.replicas if rule.how == "columns" else len(side.bias)
     biases = [torch.cat(side.bias[first::stride], -1) for first in range(rule.replicas)]
     if rule.how == "rows" or biases[0].numel() != rows_and_width(target)[1]:
-        raise Incomparable(f"a bias of shape {list(biases[0].shape)} does not fit {side.describe()}")
+        raise Incomparable(
+            Reason("a bias of shape {} does not fit {}", list(biases[0].shape), side.describe())
+        )
     added = [PlusRow(source, bias) for source, bias in zip(sources, biases * len(sources))]
-    return [*added], "; ".join(filter(None, (note, "bias added")))
+    return [*added], joined("; ", filter(None, (note, "bias added")))
 
 
 def _joined(side: OperandShards, rule: Merge, target: Shape) -> tuple[list[Source], str]:
@@ -333,7 +349,7 @@ def multiplied(side: OperandShards, operand: Operand, partner: OperandShards) ->
     if float((factor * total - partner_total).norm()) >= float((total - partner_total).norm()):
         return side, ""
     shards = [(shard.float() * factor).to(shard.dtype) for shard in side.shards]
-    return replace(side, shards=shards), f"times {factor:.6g}, as its own side multiplies it next"
+    return replace(side, shards=shards), Reason("times {:.6g}, as its own side multiplies it next", factor)
 
 
 def _factor(totals: Sequence[torch.Tensor | None]) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..dumps.base import Slot
 from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.dtypes import by_torch
@@ -62,10 +63,16 @@ class _Rotation:
         return next((scale for scale in scales if abs(self.factor - scale) <= _KEPT * scale), 1.0)
 
     def __str__(self) -> str:
-        place = "the last part of " if self.last else ""
-        factor = "" if self.factor == 1.0 else f", {self.factor:.4g} times as long on the other side"
-        how = "halves" if self.halves else "neighbours"
-        return f"{place}heads of {self.size} by {how}{', which lie as neighbours' * self.interleaved}{factor}"
+        how = Reason("heads of {} by halves" if self.halves else "heads of {} by neighbours", self.size)
+        if self.last:
+            how = Reason("the last part of {}", how)
+        if self.interleaved:
+            how = Reason("{}, which lie as neighbours", how)
+        return (
+            how
+            if self.factor == 1.0
+            else Reason("{}, {:.4g} times as long on the other side", how, self.factor)
+        )
 
 
 def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
@@ -85,7 +92,11 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     fits = rows in (side.shape[0], math.prod(side.shape[:-1]))
     if cos.shape != sin.shape or not fits or not rotations:
         raise Incomparable(
-            f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
+            Reason(
+                "position tables of shape {} do not turn a tensor of shape {}",
+                list(cos.shape),
+                side.describe(),
+            )
         )
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
@@ -95,7 +106,7 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     shards = [
         (_turned(shard.float(), cos, sin, rotation) * rotation.scale).to(shard.dtype) for shard in plain
     ]
-    note = f"turned by position tables, {rotation}"
+    note = Reason("turned by position tables, {}", rotation)
     suspect = note if rotation.factor != 1.0 == rotation.scale else ""
     return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
 
@@ -300,15 +311,19 @@ def settled(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards
     apart = side.count == 1 or len(sizes) > 1
     if apart or side.shards[0].device.type == "meta" or _alike(side.shards):
         return replicas, ShardNote()
-    difference = f"the tensors of {side.count} ranks differ"
+    difference = Reason("the tensors of {} ranks differ", side.count)
     after = [ref.open() for ref in view.witness]
     fits = _sum_fits(side, opposite)
     if after and _alike(after):
-        return summands, ShardNote(f"{difference}, what comes after them does not: they are partial sums")
+        return summands, ShardNote(
+            Reason("{}, what comes after them does not: they are partial sums", difference)
+        )
     if fits and not after:
-        return summands, ShardNote(f"{difference}, and their sum fits the other side: they are partial sums")
-    note = f"{difference}, and so does what comes after them" if after else difference
-    missing = f"each rank kept its partial sum: {note}, only their sum fits" if fits else ""
+        return summands, ShardNote(
+            Reason("{}, and their sum fits the other side: they are partial sums", difference)
+        )
+    note = Reason("{}, and so does what comes after them", difference) if after else difference
+    missing = Reason("each rank kept its partial sum: {}, only their sum fits", note) if fits else ""
     return replicas, ShardNote(note, missing)
 
 
@@ -316,7 +331,9 @@ def with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int)
     """The summand of a layer plus the stream that it is added to, which every rank holds."""
     stream = TensorSource(residual[min(rank, len(residual) - 1)])
     if math.prod(stream.shape) != math.prod(source.shape):
-        raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")
+        raise Incomparable(
+            Reason("a residual of shape {} does not fit {}", list(stream.shape), list(source.shape))
+        )
     return ExactSum([source, stream])
 
 

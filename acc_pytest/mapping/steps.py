@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Union
 
+from ..base.reason import Reason
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..errors import MappingError
 from ..tensors.header import TensorHeader
@@ -286,29 +287,39 @@ class _Meetings:
         counts = len(contexts[0] & contexts[1]), len(contexts[0]), len(contexts[1])
         laid_out = [(layout.shape, layout.turned) for layout in layouts if layout is not None]
         alike = laid_out[0] == laid_out[1] and contexts[0] == contexts[1]
-        note = (
-            f"{counts[0]} of the {counts[1]} tokens of step {steps[0].label} of golden are "
-            f"among the {counts[2]} of step {steps[1].label} of mine"
+        note = Reason(
+            "{} of the {} tokens of step {} of golden are among the {} of step {} of mine",
+            counts[0],
+            counts[1],
+            steps[0].label,
+            counts[2],
+            steps[1].label,
         )
         return StepPair(label, *steps, (layouts[0], layouts[1]), alike, "" if alike else note)
 
     def _notes(self, pairing: _Pairing) -> Iterator[str]:
         """Sentences of a report on steps that do not meet by their labels."""
         met = ", ".join(f"{self._golden.steps[g].label} = {self._mine.steps[m].label}" for g, m in pairing)
-        yield f"steps meet by their tokens (golden = mine): {met:.300}"
+        yield Reason("steps meet by their tokens (golden = mine): {}", met[:300])
         common = self._all[0] & self._all[1]
         for side, by_step in zip((self._golden, self._mine), self._by_step):
             alone = [str(step.label) for step, contexts in zip(side.steps, by_step) if not contexts & common]
             if alone:
-                yield (
-                    f"{side.name}: no token of step {', '.join(alone):.100} is one of the other side's "
-                    "(a run to warm up, another prompt, or a sequence of which nothing tells how it began)"
+                yield Reason(
+                    "{}: no token of step {} is one of the other side's "
+                    "(a run to warm up, another prompt, or a sequence of which nothing tells how it began)",
+                    side.name,
+                    ", ".join(alone)[:100],
                 )
             foreign = sum(len(contexts - common) for contexts in by_step if contexts & common)
             if foreign:
-                yield f"{side.name}: {foreign} tokens of steps that meet are none of the other side's"
+                yield Reason(
+                    "{}: {} tokens of steps that meet are none of the other side's", side.name, foreign
+                )
         if apart := len(common) - len(self._covered(pairing)):
-            yield f"{apart} tokens are not compared: one step meets only the one that has most of its tokens"
+            yield Reason(
+                "{} tokens are not compared: one step meets only the one that has most of its tokens", apart
+            )
 
 
 # The layout of the tokens of a step, by headers and by the names of the tensors that describe it.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.ref import TensorRef
 from .shapes import Shape
@@ -244,16 +245,20 @@ def forms_of(
     """
     candidates = _meeting(shapes, layouts)
     if _differ_in_dimension(candidates):
-        raise Incomparable(f"{_shapes_text(shapes)} may have their tokens in two dimensions")
+        raise Incomparable(Reason("{} may have their tokens in two dimensions", _shapes_text(shapes)))
     if candidates and HEADS_FIRST in candidates[0] and _has_columns_of_padding(shapes, layouts):
-        raise Incomparable(f"{_shapes_text(shapes)} have columns of tokens, some of which are padding")
+        raise Incomparable(
+            Reason("{} have columns of tokens, some of which are padding", _shapes_text(shapes))
+        )
     if candidates:
         return next((forms for forms in candidates if forms[0] == forms[1]), candidates[0])
     if logits or shapes[0][-1:] == shapes[1][-1:]:
         ends = _with_ends(shapes, layouts)
         if ends is not None:
             return ends
-    raise Incomparable(f"the steps hold other tokens, and {_shapes_text(shapes)} do not have a row for each")
+    raise Incomparable(
+        Reason("the steps hold other tokens, and {} do not have a row for each", _shapes_text(shapes))
+    )
 
 
 def _meeting(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> list[tuple[str, str]]:
@@ -303,14 +308,16 @@ def _has_columns_of_padding(shapes: tuple[Shape, Shape], layouts: tuple[TokenLay
 
 
 def _shapes_text(shapes: tuple[Shape, Shape]) -> str:
-    return f"shapes {list(shapes[0])} (golden) and {list(shapes[1])} (mine)"
+    return Reason("shapes {} (golden) and {} (mine)", list(shapes[0]), list(shapes[1]))
 
 
 def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tensor:
     """A tensor as `[tokens, ...]`. Raises `Incomparable` for one that is not of this form."""
     shape = tuple(tensor.shape)
     if form not in _forms(shape, layout):
-        raise Incomparable(f"a tensor of shape {list(shape)} has no row for each of the tokens of its step")
+        raise Incomparable(
+            Reason("a tensor of shape {} has no row for each of the tokens of its step", list(shape))
+        )
     return _rows_of(tensor, layout, form)
 
 

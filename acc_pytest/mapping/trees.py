@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..base.reason import Reason
 from ..dumps.base import Slot
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -418,7 +419,7 @@ def expert_matches(
             )
             number = first.expert if first.expert is not None else second.expert
             tag = first.part if number is None else f"{first.part}{number}"
-            reason = f"`{first.part}` of experts, row by row of their tokens"
+            reason = Reason("`{}` of experts, row by row of their tokens", first.part)
             match = Match(first.export, second.export, "role", reason, *rules, tag=tag, experts=experts)
             if fits(match):
                 yield match
@@ -475,7 +476,7 @@ def as_elsewhere(
                 candidate = Transfer(source, target, partly=True).transferred(match)
                 if candidate is not None and not candidate.ends & used and fits(candidate):
                     ends = {end for end in candidate.ends if candidate.view_of(end[0]).kind == "whole"}
-                    reason = f"{match.reason} in another layer"
+                    reason = Reason("{} in another layer", match.reason)
                     transferred.setdefault(frozenset(ends), replace(candidate, reason=reason))
     return list(transferred.values())
 

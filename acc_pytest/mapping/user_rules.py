@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ..base.reason import Reason, joined
 from ..topology.tree import Node, Tree
 from .dump_step import DumpStep
 from .evidence import Evidence
@@ -118,10 +119,14 @@ class UserRules:
             why = "roles pair these nodes with others"
             if not any(match.mine.node in mines for match in matches):
                 why = evidence.refusal(_plain(rule, golden, mines[0])) or "the roles of the two differ"
-            values = " or ".join(dict.fromkeys(rule.golden[0].op_type for rule, _ in goldens))
-            yield (
-                f"{FILE_NAME}: {mine_end.op_type} is {values}: not followed, for {why}; "
-                "an entry that names nodes instead of types is followed nevertheless"
+            values = joined(" or ", dict.fromkeys(rule.golden[0].op_type for rule, _ in goldens))
+            yield Reason(
+                "{}: {} is {}: not followed, for {}; "
+                "an entry that names nodes instead of types is followed nevertheless",
+                FILE_NAME,
+                mine_end.op_type,
+                values,
+                why,
             )
 
 
@@ -170,7 +175,9 @@ def _free(scope: Scope, rule: TypeRule) -> tuple[list[Node], list[Node]]:
 def _plain(rule: TypeRule, golden: Node, mine: Node) -> Match:
     [golden_end], mine_end = rule.golden, rule.mine
     ends = Export(golden, slot_of(golden_end), "user"), Export(mine, slot_of(mine_end), "user")
-    return Match(*ends, POLICY, f"{FILE_NAME} says that {mine_end.op_type} is {golden_end.op_type}")
+    return Match(
+        *ends, POLICY, Reason("{} says that {} is {}", FILE_NAME, mine_end.op_type, golden_end.op_type)
+    )
 
 
 def _read(join: RoleJoin, rule: TypeRule, golden: Node, mine: Node) -> Match | None:

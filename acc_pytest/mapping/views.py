@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Union
 
 from ..base.imports import torch
+from ..base.reason import Reason, joined
 from ..tensors.ref import TensorRef
 
 # Views of tensors of engines: packed over ranks, summed later, tokens in one row; see `views.View`.
@@ -25,9 +26,11 @@ class TokenSplit:
         """The treatment of the tensors of ranks, in words."""
         padding = sum(shape[self.axis] for shape in shapes) - self.rows * (1 if self.joined else len(shapes))
         notes = [
-            f"tokens split over {len(shapes)} ranks: their rows joined, {self.rows} in all"
+            Reason("tokens split over {} ranks: their rows joined, {} in all", len(shapes), self.rows)
         ] * self.joined
-        return "; ".join(notes + [f"rows of padding that are not compared: {padding}"] * bool(padding))
+        return joined(
+            "; ", notes + [Reason("rows of padding that are not compared: {}", padding)] * bool(padding)
+        )
 
 
 @dataclass(frozen=True, slots=True)

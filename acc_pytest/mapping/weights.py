@@ -130,7 +130,7 @@ def _over_all(packs: Mapping[int, Packs], golden: Side) -> Iterator[Reason]:
     faults: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for (name, turned), of in owned.items():
         kind = "columns" if turned else "rows"
-        places = ", ".join(f"rank {rank} has {stretches(rows)}" for rank, rows in of.items())
+        places = joined(", ", (Reason("rank {} has {}", rank, stretches(rows)) for rank, rows in of.items()))
         missing = {*range(replace(golden, turned=turned).count(name))}.difference(*of.values())
         starts = [firsts[name, turned][rank] for rank in usual if rank in of]
         if missing:
@@ -260,7 +260,7 @@ class Packs:
         covered = [names[0] for names, (packs_mine, piece) in of_pieces if packs_mine or piece.whole]
         lost = lost_biases(ends, ours.without({*named, *covered}).saved, theirs.saved)
         if lost:
-            lines.append(f"no weight of mine holds {listed(lost)}: its module has no bias")
+            lines.append(Reason("no weight of mine holds {}: its module has no bias", listed(lost)))
         return cls(tuple(packed), tuple(lines), tuple(lost))
 
     def modules(self) -> list[SharedWeight]:
@@ -286,9 +286,9 @@ def _packed_pairs(
         ]
         of_golden, of_mine = ends if packs_mine else ends[::-1]
         kind = "columns" if piece.turned[1] else "rows"
-        reason = f"{kind} {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        reason: str = Reason("{} {}-{} of what packs it", kind, piece.start, piece.start + piece.rows - 1)
         if piece.first is not None:
-            reason = f"{kind} {piece.first}-{piece.first + piece.rows - 1} are {reason}"
+            reason = Reason("{} {}-{} are {}", kind, piece.first, piece.first + piece.rows - 1, reason)
         if piece.span is None:
             reason = "transposed" if any(piece.turned) else "the same rows"
         yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..errors import AccError, RefusedCall, guarded
 from ..reporting.texts import shortened
 
@@ -211,7 +211,7 @@ NAMED = 3
 def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     omitted = Reason(" and {} more", len(names) - NAMED) if len(names) > NAMED else ""
-    return ", ".join(map(shown, names[:NAMED])) + omitted
+    return joined(", ", map(shown, names[:NAMED])) + omitted
 
 
 def shown(name: str) -> str:

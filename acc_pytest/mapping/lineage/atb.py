@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 
+from ...base.reason import Reason
 from ...dumps.atb import COMMUNICATION
 from ...topology.tree import Node, Tree
 from ..roles.atb_graph import Dataflow, Value, trace
@@ -63,7 +64,7 @@ def _unwritten(flow: Dataflow) -> Iterator[FlowOperator]:
         if value.producer is None
     }
     for value, (leaf, number) in inputs.items():
-        name = f"input[{number}] of {leaf.name} ({value.name})"
+        name = Reason("input[{}] of {} ({})", number, leaf.name, value.name)
         yield FlowOperator(name, -1, (), (value,), lambda _: (), silent=True, unseen=name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from ...base.reason import Reason
 from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
 from ..torchair.graph import NO_KERNEL, GraphIndex, given_to, move_of
@@ -128,5 +129,5 @@ def _unread(node: GeNode, graph: GraphIndex) -> str:
     for reader in graph.graph.consumers.get(edge, ()):
         if reader.op_type not in NO_KERNEL:
             names = [desc.name for read, desc in zip(reader.inputs, reader.input_descs) if read == edge]
-            return f"{reader.name}'s input {names[0] if names else 0} ({node.name})"
+            return Reason("{}'s input {} ({})", reader.name, names[0] if names else 0, node.name)
     return node.name

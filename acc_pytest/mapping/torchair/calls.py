@@ -70,10 +70,10 @@ class FxWithFx:
     ) -> Outcome:
         golden = self._golden.slots[partner].get(slot)
         if golden is None:
-            return Unmatched("mine", node, slot, f"golden's {partner.path} has no {slot}")
+            return Unmatched("mine", node, slot, Reason("golden's {} has no {}", partner.path, slot))
         self._used.add((partner.path, slot))
         if why := not_a_tensor(golden):
-            return Unmatched("mine", node, slot, f"golden's is {why}")
+            return Unmatched("mine", node, slot, Reason("golden's is {}", why))
         matched = Matched(
             SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, reason, place, depth
         )
@@ -88,9 +88,12 @@ class FxWithFx:
         if not counts[0]:
             return Reason("golden dumped no call of {}", node.op_type)
         if counts[0] != counts[1]:
-            return (
-                f"golden calls {node.op_type} {counts[0]} times, mine {counts[1]} times, so that "
-                "equal names need not be equal calls, and no run of calls around it agrees"
+            return Reason(
+                "golden calls {} {} times, mine {} times, so that "
+                "equal names need not be equal calls, and no run of calls around it agrees",
+                node.op_type,
+                counts[0],
+                counts[1],
             )
         return Reason("golden dumped no call {} of {}", node.name, node.op_type)
 

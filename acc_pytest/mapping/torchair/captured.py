@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from ...base.reason import Reason
 from ...base.vocabulary import selectable
 from ...dumps.base import Dump, Rank, Slot, Step, natural
 from ...dumps.graph_capture import GraphCaptureDump
@@ -202,7 +203,9 @@ class _Captured:
 
 
 def _why(name: str) -> str:
-    return f"FX dumped no result of its shape for {name}; inputs of a graph have no name in a dump of FX"
+    return Reason(
+        "FX dumped no result of its shape for {}; inputs of a graph have no name in a dump of FX", name
+    )
 
 
 def _shape(ref: TensorRef) -> tuple[int, ...] | None:

@@ -138,10 +138,10 @@ class FxTensors:
         return self._end(turning.call, _MADE), reason
 
     def _at(self, reach: Reached) -> Iterator[tuple[SlotTensor, str]]:
-        via = f" through {', '.join(reach.through)}" if reach.through else ""
+        via = Reason(" through {}", ", ".join(reach.through)) if reach.through else ""
         turning = self._stored.get(reach.edge)
         if turning is not None and turning.operator.data_inputs[0] == reach.edge:
-            reason = f"argument 0 of {turning.call.name}, read{via} by {turning.operator.name}"
+            reason = Reason("argument 0 of {}, read{} by {}", turning.call.name, via, turning.operator.name)
             yield _permuted(self._end(turning.call, _GIVEN), reach), reason
         name = self._graph.named(reach.edge)
         output = self._fx.output(name)[0] if name is not None and reach.through else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
-from ...base.reason import Reason
+from ...base.reason import Reason, joined
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.ge import GeDump, GeEntry
 from ...dumps.torchair_files import sanitized
@@ -164,7 +164,7 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
     if len(nodes) == 1:
         return _named(nodes[0], record, graph)
     if nodes or (real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1):
-        return Parts(reason=f"several operators of the graph are written {node.name} in file names")
+        return Parts(reason=Reason("several operators of the graph are written {} in file names", node.name))
     if node.name.startswith(INSERTED):
         return Parts(reason="inserted by GE, not in TorchAir's graph")
     if node.name.endswith(CUT_NAME):
@@ -172,11 +172,13 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
         starts = graph.by_file_name.get(first, ())
         origins = [origin for origin in _origins(record) if origin in graph.position]
         if len(starts) != 1 or not origins:
-            return Parts(reason=f"a fused operator of which only the first part is known ({first})")
+            return Parts(reason=Reason("a fused operator of which only the first part is known ({})", first))
         nodes = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
         if not nodes:
-            return Parts(reason=f"a fused operator; no way leads from {first} to {origins[-1]} in the graph")
-        return Parts(nodes, "origin", f"fused, from {first} to {origins[-1]}", "likely")
+            return Parts(
+                reason=Reason("a fused operator; no way leads from {} to {} in the graph", first, origins[-1])
+            )
+        return Parts(nodes, "origin", Reason("fused, from {} to {}", first, origins[-1]), "likely")
     return _fused_name(node.name, record, graph)
 
 
@@ -188,7 +190,7 @@ def _named(node: GeNode, record: GeRecord | None, graph: GraphIndex) -> Parts:
     nodes = graph.between(node.name, max(origins, key=graph.position.__getitem__))
     if not nodes:
         return Parts((node,), "origin", "original_op in the record, which differs from its name")
-    reason = f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}"
+    reason = Reason("fused: its outputs are those of {}", ", ".join(dict.fromkeys(origins)))
     return Parts(nodes, "origin", reason, "likely")
 
 
@@ -202,12 +204,14 @@ def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
         nodes = tuple(graph.by_file_name[segment][0] for segment in chosen[0])
         return Parts(nodes, "fused", Reason("fused of {}", ", ".join(chosen[0])), "sure")
     if len(possible) > 1:
-        several = " or ".join("+".join(reading) for reading in possible[:3])
-        return Parts(reason=f"a fused name that can be read in several ways: {several}")
+        several = joined(" or ", ("+".join(reading) for reading in possible[:3]))
+        return Parts(reason=Reason("a fused name that can be read in several ways: {}", several))
     origins = [graph.node(origin) for origin in dict.fromkeys(_origins(record))]
     ops = tuple(node for node in origins if node is not None)
     if ops:
-        return Parts(ops, "origin", f"original_op in the record: {', '.join(node.name for node in ops)}")
+        return Parts(
+            ops, "origin", Reason("original_op in the record: {}", ", ".join(node.name for node in ops))
+        )
     return Parts(reason="in no graph text under this name, and no fusion of names that are")
 
 
@@ -358,14 +362,19 @@ def output_edges(
 def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Outcome]:
     """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
     inputs, outputs = operator.inputs, operator.outputs
-    reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"
+    reason = operator.broken or Reason(
+        "{}; it has no output to compare its input with", operator.parts.reason
+    )
     if not inputs and not outputs:
         yield Unmatched(side, operator.node, None, reason)
     for index, (source, result) in enumerate(zip(inputs, outputs)):
         doubt = disagreement(source, result)
         if doubt:
             yield Unmatched(
-                side, operator.node, result.slot, f"input and output of {operator.node.name}: {doubt}"
+                side,
+                operator.node,
+                result.slot,
+                Reason("input and output of {}: {}", operator.node.name, doubt),
             )
             continue
         basis = Reason(

@@ -103,7 +103,7 @@ def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
     stuck = [layout for layout in layouts if is_tiled(layout)]
     if not stuck or layouts[0] == layouts[1]:
         return ""
-    return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
+    return Reason("stored as {}, a layout of the device that is not brought to rows here", stuck[0])
 
 
 def disagreement(tensor: SlotTensor, partner: SlotTensor) -> str:
@@ -114,7 +114,7 @@ def disagreement(tensor: SlotTensor, partner: SlotTensor) -> str:
     if tiles := left_in_tiles(tensor, partner):
         return tiles
     if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
-        return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
+        return Reason("one holds {} numbers, the other {} ones", class_of(first), class_of(second))
     if any(end.order and len(end.order) != len(end.header.shape) for end in (tensor, partner) if end.header):
         return "a tensor that the graph turns round has another number of dimensions"
     if not same_order(first.shape, second.shape):

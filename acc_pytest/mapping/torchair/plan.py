@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ...base.reason import Reason
+from ...base.reason import Reason, joined
 from ...base.vocabulary import selectable
 from ...dumps.base import Dump, Rank, Slot, Step
 from ...dumps.ge import GeDump
@@ -64,7 +64,7 @@ class _GraphPlanner:
         grouping = step_pairs(self._golden, self._mine)
         self._notes += grouping.notes
         if self._level in ("layer", "module"):
-            self._notes.append(f"--acc-level {self._level}: graphs of GE and FX have operators only")
+            self._notes.append(Reason("--acc-level {}: graphs of GE and FX have operators only", self._level))
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
         for steps in grouping.pairs:
@@ -299,8 +299,11 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
         result.notes.append(
-            f"ranks: golden ran in {', '.join(sorted(worlds[0]))}, mine in {', '.join(sorted(worlds[1]))}; "
-            "tensors that are split over ranks then differ in shape"
+            Reason(
+                "ranks: golden ran in {}, mine in {}; tensors that are split over ranks then differ in shape",
+                ", ".join(sorted(worlds[0])),
+                ", ".join(sorted(worlds[1])),
+            )
         )
     result.notes.append(
         Reason("ranks: {} on both sides ({}), compared rank by rank", len(common), _list(sorted(ids)))
@@ -323,8 +326,11 @@ def _graphs(
     if len(golden_graphs) == len(mine_graphs) == 1:
         if golden_graphs[0].name != mine_graphs[0].name:
             result.notes.append(
-                f"graphs: {golden_graphs[0].name} of golden and {mine_graphs[0].name} of mine are paired: "
-                "each side has only one"
+                Reason(
+                    "graphs: {} of golden and {} of mine are paired: each side has only one",
+                    golden_graphs[0].name,
+                    mine_graphs[0].name,
+                )
             )
         return [(golden_graphs[0], mine_graphs[0])]
     if all(graph.number is not None for graph in (*golden_graphs, *mine_graphs)):
@@ -333,8 +339,11 @@ def _graphs(
     else:
         pairs = list(zip(golden_graphs, mine_graphs))
         result.notes.append(
-            "graphs: not all directories say the number of their graph, so graphs meet in their order: "
-            + ", ".join(f"{golden_graph.name} and {mine_graph.name}" for golden_graph, mine_graph in pairs)
+            Reason(
+                "graphs: not all directories say the number of their graph, "
+                "so graphs meet in their order: {}",
+                joined(", ", (Reason("{} and {}", ours.name, theirs.name) for ours, theirs in pairs)),
+            )
         )
     used = ({golden_graph for golden_graph, _ in pairs}, {mine_graph for _, mine_graph in pairs})
     for side, dump, met in (("golden", golden, used[0]), ("mine", mine, used[1])):
@@ -359,14 +368,17 @@ def _steps(
     common = [(step, by_label[step.label]) for step in golden_steps if step.label in by_label]
     if not common and golden.forced and mine.forced and golden_steps and mine_steps:
         result.notes.append(
-            f"steps: {golden_steps[0].label} of golden and {mine_steps[0].label} of mine are paired: "
-            "both were named"
+            Reason(
+                "steps: {} of golden and {} of mine are paired: both were named",
+                golden_steps[0].label,
+                mine_steps[0].label,
+            )
         )
         return [(golden_steps[0], mine_steps[0])]
     labels = {golden_step.label for golden_step, _ in common}
     for side, steps in (("golden", golden_steps), ("mine", mine_steps)):
         result.alone += [
-            _only(side, step, f"step {step.label} of {step.graph} was dumped by {side} only")
+            _only(side, step, Reason("step {} of {} was dumped by {} only", step.label, step.graph, side))
             for step in steps
             if step.label not in labels
         ]

@@ -175,7 +175,7 @@ class GeWithFx:
         shape = _declared(node, edge.index)
         if shape is None or header is None:
             return ""
-        return "" if shape == header.shape else f"the graph declares {list(shape)}"
+        return "" if shape == header.shape else Reason("the graph declares {}", list(shape))
 
     def _input(
         self, operator: DumpedOperator, name: str, tensor: SlotTensor, edge: Edge, order: int
@@ -202,7 +202,7 @@ class GeWithFx:
         if self._may_be_folded(edge, tensor):
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
-            where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
+            where = Reason("{} {}, which {} makes", golden.node.path, golden.slot, edge.producer)
             return None, Reason("not compared with {}: {}", where, doubt)
         reasons: list[str] = [Reason("the graph feeds it from {}:{}", edge.producer, edge.index)]
         if meaning.through:
@@ -270,7 +270,7 @@ class GeWithFx:
         return (
             Reason("a value inside of {}, which FX computes in one go", owner)
             if owner
-            else f"the graph text gives {edge.producer}:{edge.index} no FX name"
+            else Reason("the graph text gives {}:{} no FX name", edge.producer, edge.index)
         )
 
     def _alone(self, tensor: SlotTensor, reason: str) -> Unmatched:
@@ -341,7 +341,7 @@ def by_order(
     for node in fx.nodes:
         for slot in fx.slots[node]:
             if slot.kind == "output" and (node.path, slot) not in used:
-                yield Unmatched(fx_side, node, slot, f"{NO_TEXT} on the other side")
+                yield Unmatched(fx_side, node, slot, Reason("{} on the other side", NO_TEXT))
 
 
 def _outcomes(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...base.reason import Reason
+from ...base.reason import Reason, joined
 from ...dumps.base import Slot
 from ...dumps.torchair_files import sanitized
 from ...topology.ge_graph import Edge
@@ -83,7 +83,11 @@ class GeWithGe:
         for number in range(len(tensors)):
             edge = operator.origin(number) if not operator.parts.partial else None
             in_graph = edge is not None and graph.node(edge.producer) is not None
-            reason = f"original_op {edge.producer}:{edge.index}" if edge is not None and in_graph else ""
+            reason = (
+                Reason("original_op {}:{}", edge.producer, edge.index)
+                if edge is not None and in_graph
+                else ""
+            )
             edges.append((edge if in_graph else None, "origin", reason or operator.parts.reason))
         return edges
 
@@ -94,7 +98,11 @@ class GeWithGe:
         ):
             golden = self._results.get(edge) if edge is not None else None
             if edge is None or golden is None:
-                why = reason if edge is None else f"golden dumped no output {edge.producer}:{edge.index}"
+                why = (
+                    reason
+                    if edge is None
+                    else Reason("golden dumped no output {}:{}", edge.producer, edge.index)
+                )
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
             depth = graph.depth(edge.producer)
@@ -185,12 +193,12 @@ class GeWithGe:
             origin = None if operator.inserted else operator.origin(number)
             if origin is not None:
                 golden = self._named.get((sanitized(origin.producer), origin.index))
-                basis = f"original_op {origin.producer}:{origin.index}"
+                basis: str = Reason("original_op {}:{}", origin.producer, origin.index)
             else:
                 golden = last.end(tensor.slot) if last is not None and not operator.inserted else None
                 basis = how
             if golden is None:
-                why = f"{basis}, which golden did not dump" if origin or last else basis
+                why = Reason("{}, which golden did not dump", basis) if origin or last else basis
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
             policy = "origin" if origin is not None else "name" if partner is not None else "fused"
@@ -203,7 +211,9 @@ class GeWithGe:
         inputs, goldens = operator.inputs, partner.inputs if partner is not None else []
         for number, tensor in enumerate(inputs):
             if partner is None or len(goldens) != len(inputs):
-                counts = f"{len(inputs)} inputs were dumped, golden has {len(goldens)}; {NO_TEXT}"
+                counts = Reason(
+                    "{} inputs were dumped, golden has {}; {}", len(inputs), len(goldens), NO_TEXT
+                )
                 yield Unmatched("mine", tensor.node, tensor.slot, reason if partner is None else counts)
             else:
                 yield self._matched(goldens[number], tensor, "name", reason, (order, 0, number), 0, True)
@@ -228,7 +238,8 @@ class GeWithGe:
             return self._by_name[possible[0][-1]], Reason("fusion of {}", ", ".join(possible[0]))
         if not possible:
             return None, "golden has no operator of this name, nor the parts of it"
-        return None, "its name can be read in several ways: " + " or ".join(map("+".join, possible[:3]))
+        several = joined(" or ", map("+".join, possible[:3]))
+        return None, Reason("its name can be read in several ways: {}", several)
 
     def _leftovers(self) -> Iterator[Outcome]:
         for operator in self._golden:
@@ -252,7 +263,11 @@ def common_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[Gr
     if common == len(golden_types) == len(mine_types):
         return mine, ""
     return mine, (
-        f"the graph texts differ: golden has {len(golden_types)} operators, mine {len(mine_types)}, "
-        f"{common} in common; "
-        "were both runs made by one script?"
+        Reason(
+            "the graph texts differ: golden has {} operators, mine {}, {} in common; "
+            "were both runs made by one script?",
+            len(golden_types),
+            len(mine_types),
+            common,
+        )
     )
