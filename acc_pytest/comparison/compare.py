@@ -302,8 +302,8 @@ def _what(pair: Pair) -> str:
             return Reason("{} of {} differs", last, module)
         return Reason("{} {} differs", pair.fed, last)
     # An input of a compiled graph has a name of its own there.
-    slot = "" if pair.graph else f"{pair.mine.slot} of "
-    return NAMES.get(pair.fed, Reason("{} {} differs", pair.fed, slot + pair.mine.name))
+    name = pair.mine.name if pair.graph else Reason("{} of {}", pair.mine.slot, pair.mine.name)
+    return NAMES.get(pair.fed, Reason("{} {} differs", pair.fed, name))
 
 
 def _how(row: Row, pair: Pair) -> str:
@@ -420,7 +420,7 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     if any(spans):
         return _by_rows(pair, row, golden, mine, spans)
     if golden.shape != mine.shape:
-        raise NoPayload(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
+        raise NoPayload(Reason("shapes differ: golden {}, mine {}", list(golden.shape), list(mine.shape)))
     try:
         distance = golden.distance(mine) if golden.differs(mine) else 0.0
     except ValueError as error:
@@ -455,7 +455,7 @@ def _by_rows(
     sums that were stored in float16, which moves them by its unit roundoff."""
     ours, theirs = (_row_numbers(operand, span) for operand, span in zip((pair.golden, pair.mine), spans))
     if ours.shape != theirs.shape:
-        raise NoPayload(f"rows differ: golden {list(ours.shape)}, mine {list(theirs.shape)}")
+        raise NoPayload(Reason("rows differ: golden {}, mine {}", list(ours.shape), list(theirs.shape)))
     size = float(ours.norm())
     distance = float((ours - theirs).norm()) / size if size else float(theirs.norm())
     stored = 2 * float(torch.finfo(torch.float16).eps) if ours.shape[1] > 1 else 0.0
@@ -521,5 +521,7 @@ def _digest(operand: Operand) -> WeightDigest:
     if saved is not None and saved.reason == FOREIGN:
         raise FormatError(f"{FOREIGN}: {ref.path}")
     if saved is None or saved.digest is None:
-        raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")
+        raise NoPayload(
+            Reason("{}: no digest: {}", ref, saved.reason if saved is not None else "it is not listed")
+        )
     return saved.digest

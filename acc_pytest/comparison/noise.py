@@ -74,7 +74,9 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
     if counterpart.operand is not None:
         noisy = open_pair(replace(pair, golden=counterpart.operand)).comparisons
         if len(noisy) != len(comparisons):
-            raise Incomparable(f"{len(noisy)} replicas in the noise run, {len(comparisons)} in golden")
+            raise Incomparable(
+                Reason("{} replicas in the noise run, {} in golden", len(noisy), len(comparisons))
+            )
         return [NoiseErrors.of(measure(a.golden, b.golden)) for a, b in zip(comparisons, noisy)]
     full = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
     measured = [measure(comparison.golden, comparison.mine) for comparison in full]

@@ -54,7 +54,7 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
     if bare is not None:
         what = "a digest is all that was recorded of it, and those of other dtypes say nothing"
         nothing = "no statistic of it was recorded, so there is nothing to compare"
-        raise NoPayload(f"{bare}: {what if bare.header().digest else nothing}")
+        raise NoPayload(Reason("{}: {}", bare, what if bare.header().digest else nothing))
     note = "" if equal is None else EQUAL if equal else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
     aligned = _aligned(pair, golden, mine)

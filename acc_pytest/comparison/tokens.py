@@ -275,8 +275,10 @@ def after_ties(row: Row, left: Left) -> Row:
 
 def with_left(row: Row, left: Left) -> Row:
     """The row of those that are left, with what was left out."""
-    notes = [f"{left.after} of {left.tokens} tokens come after a tie and are not judged"] * bool(left.after)
-    padding = f"{left.padding} of {left.tokens + left.padding} tokens are padding and not judged"
+    notes: list[str] = [
+        Reason("{} of {} tokens come after a tie and are not judged", left.after, left.tokens)
+    ] * bool(left.after)
+    padding = Reason("{} of {} tokens are padding and not judged", left.padding, left.tokens + left.padding)
     notes += [padding] * bool(left.padding) + ["rows by token and expert"] * left.by_token
     return _with_counts(replace(row, notes=(*row.notes, *notes)), left)
 

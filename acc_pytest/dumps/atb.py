@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..base.reason import Reason
 from ..errors import DumpError
 from ..tensors.file_bytes import opened
 from ..tensors.location import is_directory
@@ -133,7 +134,9 @@ def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, golden: 
     files = AtbFiles(layout.data, listing)
     processes = files.processes()
     strange = [name for name in listing.directories(layout.data) if not atb_worker(name)]
-    notes = [f"left out, not named {{device}}_{{pid}}: {', '.join(strange)}"] if strange else []
+    notes: list[str] = (
+        [Reason("left out, not named {}: {}", "{device}_{pid}", ", ".join(strange))] if strange else []
+    )
     # The process directory that the user's path means, empty where it means none.
     pid = layout.pid.rpartition("_")[2]
     named = layout.worker or next((worker.name for worker in processes if str(worker.pid) == pid), "")
@@ -165,7 +168,7 @@ def _ranks(
         if any(kind in kinds for tops in ran.values() for _, kind in tops)
     ]
     if left := [worker.name for worker in processes if worker not in used]:
-        notes.append(f"left out, no operation of the model in them: {', '.join(left)}")
+        notes.append(Reason("left out, no operation of the model in them: {}", ", ".join(left)))
     ranks, dropped = select(
         used,
         parent=layout.data,
@@ -244,7 +247,7 @@ def read_reports(
     theirs = [name for worker in preferred if (name := by_pid.get(str(worker.pid)))]
     chosen = theirs[0] if theirs else layout.pid if layout.pid in names else names[0]
     if preferred and by_pid.get(str(preferred[0].pid)) != chosen:
-        notes.append(f"no topology of {preferred[0].name}, that of process {chosen} is used")
+        notes.append(Reason("no topology of {}, that of process {} is used", preferred[0].name, chosen))
     directory = home / chosen
     from_layers = directory.parent.name != "model"
     layers = directory if from_layers else layout.info / "layer" / directory.name
@@ -252,10 +255,10 @@ def read_reports(
     if from_layers:
         operations = [read_layer(layers / f"{name}.json") for name in sorted(reported)]
         models = models_of(operations)
-        notes.append(
-            f"no model report: {len(models)} model{'s' * (len(models) > 1)} "
-            f"made of {len(operations)} layer reports"
-        )
+        code = "no model report: {} models made of {} layer reports"
+        if len(models) == 1:
+            code = "no model report: {} model made of {} layer reports"
+        notes.append(Reason(code, len(models), len(operations)))
     else:
         models = [read_model(directory / name) for name in _json(listing, directory)]
         models = _compared_first(sorted(models, key=lambda model: model.first_id), notes)
@@ -298,8 +301,13 @@ def _compared_first(models: list[ModelFile], notes: list[str]) -> list[ModelFile
     chosen = telling if len(telling) == 2 else models[:2]
     skipped = [model for model in models if model not in chosen]
     notes.append(
-        f"{len(models)} models; {chosen[0].name} and {chosen[1].name} are compared, "
-        f"{', '.join(model.name for model in skipped)} not"
+        Reason(
+            "{} models; {} and {} are compared, {} not",
+            len(models),
+            chosen[0].name,
+            chosen[1].name,
+            ", ".join(model.name for model in skipped),
+        )
     )
     return [*chosen, *skipped]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Union
 
+from ..base.reason import Reason
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
 from ..tensors.address import is_mirrored
@@ -321,7 +322,7 @@ def select(
     } | {chosen.device: chosen}
     selected = sorted(nearest.values())
     dropped = ", ".join(worker.name for worker in ordered if worker not in selected)
-    return selected, [f"left out as other runs beside {named}: {dropped}"]
+    return selected, [Reason("left out as other runs beside {}: {}", named, dropped)]
 
 
 def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
@@ -345,7 +346,7 @@ def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
         left = ", ".join(str(rank.index) for rank in dump.ranks if rank.index != number)
         dump.ranks = tuple(rank for rank in dump.ranks if rank.index == number)
         if left:
-            dump.notes += (f"{dump.name}: --acc-rank {number} leaves out the ranks {left}",)
+            dump.notes += (Reason("{}: --acc-rank {} leaves out the ranks {}", dump.name, number, left),)
 
 
 # Names of dumps that are the same from run to run, fit for test ids.

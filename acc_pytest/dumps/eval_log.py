@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..base.reason import Reason
 from ..errors import DumpError
 from ..tensors.eval_log import FORMAT, prints_in
 from ..tensors.formats import HEAD_OF_LOG, LOGS
@@ -34,5 +35,5 @@ def _opened(log: Path, golden: Dump | None) -> Dump:
     if not (places := scoped(tensors, log.parent, golden)):
         raise DumpError(f"{log}: names no tensor of a known module; is it the log of a whole model?")
     dump = NamedDump(log, places, in_order=True, beside=len(tensors))
-    dump.notes = (*dump.notes, _NOTE.format(log.name))
+    dump.notes = (*dump.notes, Reason(_NOTE, log.name))
     return dump

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..errors import AccError
 from ..tensors.kept_dump import file_size
 from ..tensors.ref import TensorRef
@@ -63,7 +64,11 @@ class GeDump(TorchairDump[GeEntry]):
             named = [(name, _of_header(f"{home}/{name}")) for name in names]
             self._files.setdefault(home, []).extend(named)
             files.notes.append(
-                f"{home}: mapping.csv does not explain {len(names)} hashed names; their headers tell them"
+                Reason(
+                    "{}: mapping.csv does not explain {} hashed names; their headers tell them",
+                    home,
+                    len(names),
+                )
             )
         super().__init__(root, files, self._files)
 
@@ -85,7 +90,13 @@ class GeDump(TorchairDump[GeEntry]):
             self._chosen[key] = self._choose_text(step, rank)
         path = self._chosen[key]
         if path is None:
-            self._say(f"{step.graph}: no graph text (dynamo_original_{step.graph}_...txt) beside the dump")
+            self._say(
+                Reason(
+                    "{}: no graph text ({}) beside the dump",
+                    step.graph,
+                    f"dynamo_original_{step.graph}_...txt",
+                )
+            )
             return None
         return self._parsed(path)
 
@@ -97,7 +108,7 @@ class GeDump(TorchairDump[GeEntry]):
                 self._read[path] = read_graph(path)
             except AccError as error:
                 self._read[path] = None
-                self._say(f"a graph text cannot be read: {error}")
+                self._say(Reason("a graph text cannot be read: {}", error))
         return self._read[path]
 
     def _say(self, note: str) -> None:
@@ -110,11 +121,15 @@ class GeDump(TorchairDump[GeEntry]):
     def _content(
         self, homes: list[str], directories: Mapping[str, TorchairDirectory], group: StepKey
     ) -> dict[str, tuple[Node, GeEntry]]:
-        where = f"{group[1]} step {group[2]}"
+        where = Reason("{} step {}", group[1], group[2])
         if len(models := {directories[home].model_id for home in homes}) > 1:
             self._notes.append(
-                f"{where}: dumped by several loaded models ({', '.join(map(str, sorted(models, key=str)))}); "
-                "of an operator that several dumped the latest counts"
+                Reason(
+                    "{}: dumped by several loaded models ({}); "
+                    "of an operator that several dumped the latest counts",
+                    where,
+                    ", ".join(map(str, sorted(models, key=str))),
+                )
             )
         entries: dict[tuple[str, str, int], tuple[str, GeEntry]] = {}
         several: Counter[str] = Counter()
@@ -131,8 +146,13 @@ class GeDump(TorchairDump[GeEntry]):
                 entries[key] = home, max(before[1], entry, key=_weight)
         if several:
             self._notes.append(
-                f"{where}: {len(several)} operators were dumped several times into one step "
-                f"({min(several)}, ...); the largest record counts, of equal ones the last"
+                Reason(
+                    "{}: {} operators were dumped several times into one step "
+                    "({}, ...); the largest record counts, of equal ones the last",
+                    where,
+                    len(several),
+                    min(several),
+                )
             )
         ordered = sorted((entry for _, entry in entries.values()), key=lambda entry: entry.name.time)
         content: dict[str, tuple[Node, GeEntry]] = {}
@@ -161,7 +181,9 @@ class GeDump(TorchairDump[GeEntry]):
         if named:
             of_rank = [text for text in named if text[1].rank == rank.index]
             if not of_rank:
-                self._say(f"{step.graph}: no graph text of rank {rank.index}; another rank's is taken")
+                self._say(
+                    Reason("{}: no graph text of rank {}; another rank's is taken", step.graph, rank.index)
+                )
             return self._latest(of_rank or named, step)
         unnamed = sorted((text for text in texts if text[1].graph is None), key=lambda text: text[1].time)
         if len(unnamed) == len(self.graphs):
@@ -176,7 +198,14 @@ class GeDump(TorchairDump[GeEntry]):
             if count and count >= best_count:
                 best, best_count = path, count
         if best is not None:
-            self._say(f"{step.graph}: {len(unnamed)} graph texts, none says of which graph; {best} fits best")
+            self._say(
+                Reason(
+                    "{}: {} graph texts, none says of which graph; {} fits best",
+                    step.graph,
+                    len(unnamed),
+                    best,
+                )
+            )
         return best
 
     def _naming(self, texts: list[tuple[str, GraphFileName]], step: Step) -> list[tuple[str, GraphFileName]]:
@@ -190,7 +219,9 @@ class GeDump(TorchairDump[GeEntry]):
     def _latest(self, texts: list[tuple[str, GraphFileName]], step: Step) -> str:
         path, _ = max(texts, key=lambda text: text[1].time)
         if len({text[1].time for text in texts if text[1].rank == texts[0][1].rank}) > 1:
-            self._say(f"{step.graph}: graph texts of several runs lie here; the latest counts ({path})")
+            self._say(
+                Reason("{}: graph texts of several runs lie here; the latest counts ({})", step.graph, path)
+            )
         return path
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.reason import Reason
 from ..base.texts import is_index
 from ..errors import DumpError, FormatError
 from ..tensors.debug_tree import is_tensor, is_tree, read_tree
@@ -144,9 +145,9 @@ def _saved_tensor(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | Non
 
 def _notes(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:
     if pruned:
-        yield f"{pruned} layers are not in the tree (do_prune_layers); their files are read"
+        yield Reason("{} layers are not in the tree (do_prune_layers); their files are read", pruned)
     if replaced:
-        yield f"{replaced} calls are left out: a later call of the same module replaced their files"
+        yield Reason("{} calls are left out: a later call of the same module replaced their files", replaced)
     if any(ref.path == tree for record in records for ref in record.slots.values()):
         yield "tensors are prints in the tree: their statistics are compared (use_repr=False saves files)"
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.reason import Reason
 from ..errors import FormatError
 from ..tensors.kept_dump import kept_version
 from ..tensors.location import is_directory, is_file, read_json
@@ -89,9 +90,11 @@ class ManualDump(Dump):
             entries.append(ManualEntry(data_id, step, TensorRef(path), TensorRef(_relative(mine, metadata))))
         self.entries = tuple(entries)
         if relocated:
-            self.notes += (f"{relocated} golden files taken from beside {METADATA}, not from where it says",)
+            self.notes += (
+                Reason("{} golden files taken from beside {}, not from where it says", relocated, METADATA),
+            )
         if lacking:
-            self.notes += (f"{METADATA} names less than two files for {_some(lacking)}; left out",)
+            self.notes += (Reason("{} names less than two files for {}; left out", METADATA, _some(lacking)),)
         tree = Node(name=self.name, op_type="Manual", path="")
         for data_id in dict.fromkeys(entry.data_id for entry in self.entries):
             tree.add(Node(name=data_id, op_type="Tensor", path=data_id))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base.reason import Reason
 from ..errors import DumpError
 from ..tensors.ref import TensorRef, readable
 from ..tensors.torch_file import stored_crc
@@ -428,7 +429,11 @@ def pass_labels(
     label = max(step, max(used, default=-1) + 1)
     labels = range(label, label + (different.pop() if len(different) == 1 else 1))
     if len(labels) > 1:
-        notify(f"step {step} has {len(labels)} calls of the model: steps {labels[0]} to {labels[-1]}")
+        notify(
+            Reason(
+                "step {} has {} calls of the model: steps {} to {}", step, len(labels), labels[0], labels[-1]
+            )
+        )
     return labels
 
 

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 
+from ..base.reason import Reason, joined
 from ..errors import AccError, DumpError, FormatError
 from ..tensors.file_bytes import opened
 from ..tensors.header import until_changed, version_of
@@ -123,21 +124,27 @@ def _notes(recorded: Iterable[Recorded]) -> list[str]:
         lost = [member for run in passes for member in run.calls.overwritten]
         if lost:
             note = "inputs are left out that were taken when their modules had overwritten them (26.1)"
-            notes.setdefault(note, []).append(f"{where}: {len(lost)}, the first is {lost[0]}")
+            notes.setdefault(note, []).append(Reason("{}: {}, the first is {}", where, len(lost), lost[0]))
         # The numbers of files that are named and absent, and of those that are present and not named.
         named = {tensor.file for tensor in entry.records.tensors.values() if tensor.file}
         missing, extra = len(named - entry.files), len(entry.files - named)
         if missing:
-            note = f"tensor files that {entry.file.name} names are not there; their statistics are compared"
+            note = Reason(
+                "tensor files that {} names are not there; their statistics are compared", entry.file.name
+            )
             notes.setdefault(note, []).append(f"{where}: {missing}")
         if extra:
-            note = f"tensor files that {entry.file.name} does not name: was the program killed before stop()?"
+            note = Reason(
+                "tensor files that {} does not name: was the program killed before stop()?", entry.file.name
+            )
             notes.setdefault(note, []).append(f"{where}: {extra}")
-    return [f"{note} ({_listed(places)})" for note, places in notes.items()]
+    return [Reason("{} ({})", note, _listed(places)) for note, places in notes.items()]
 
 
 def _listed(places: list[str]) -> str:
-    return ", ".join(places[:_NAMED]) + (f" and {len(places) - _NAMED} more" if len(places) > _NAMED else "")
+    return joined(", ", places[:_NAMED]) + (
+        Reason(" and {} more", len(places) - _NAMED) if len(places) > _NAMED else ""
+    )
 
 
 # `stack.json` of msprobe: where in the program each call was made.
@@ -287,7 +294,7 @@ def steps_of(
                 steps.setdefault(label, {})[rank] = records.recorded(calls, functions)
     if not steps:
         raise FormatError(broken[0] if broken else f"{layout.root}: holds no records of msprobe")
-    notes += [f"left out: {error}" for error in broken]
+    notes += [Reason("left out: {}", error) for error in broken]
     return steps
 
 
@@ -315,7 +322,7 @@ def _read(home: Path, listing: Listing, notes: list[str]) -> _Read:
         parents = _parents(home, listing)
     except FormatError as error:
         parents = {}
-        notes.append(f"nothing says which module called what: {error}")
+        notes.append(Reason("nothing says which module called what: {}", error))
     named = ((name, call_name(name)) for name in records.calls or parents)
     calls = [(name, call) for name, call in named if call is not None]
     split = passes(calls, parents) if records.calls else [calls]

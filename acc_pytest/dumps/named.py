@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError
 from ..tensors.dtypes import CONSTANTS, narrower_types
@@ -60,7 +61,7 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     if places := scoped(tensors, files[0].parent, golden):
         dump = NamedDump(root, [t for t in places if t.name], in_order=True, beside=len(tensors))
         if folded := sum(not tensor.name for tensor in places):
-            dump.notes = (*dump.notes, _FOLDED.format(folded))
+            dump.notes = (*dump.notes, Reason(_FOLDED, folded))
         return dump
     is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
@@ -136,10 +137,14 @@ class NamedDump(RecordedDump):
             notes.append("names say no time: layers come by number; a root is the first in layer order")
         if beside is not None:
             used = len({tensor.ref for tensor in tensors})
-            notes.append(f"{used} of {beside} values of {root.name} are inputs or outputs of modules")
+            notes.append(
+                Reason("{} of {} values of {} are inputs or outputs of modules", used, beside, root.name)
+            )
         if self._computed_in:
             notes.append(
-                f"float32 values of {root.name} fit {self._computed_in}: computed in it, as it seems"
+                Reason(
+                    "float32 values of {} fit {}: computed in it, as it seems", root.name, self._computed_in
+                )
             )
         self.order = ORDERS_OF_NAMES[in_order]
         super().__init__(root, steps, name=root.stem if root.suffix in SUFFIXES else "", notes=notes)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.reason import Reason
 from ..errors import AccError, DumpError, SeveralDumps
 from ..tensors.ref import TensorRef
 from ..tensors.torch_file import content_of
@@ -89,7 +90,9 @@ class SglangDump(RecordedDump):
         non_tensors = Counter(file.name for file in files if self._member[_chosen(file)] is None)
         if non_tensors:
             listed = ", ".join(list(non_tensors)[:_LISTED]) + (", ..." if len(non_tensors) > _LISTED else "")
-            notes.append(f"{non_tensors.total()} files hold something else than a tensor: {listed}")
+            notes.append(
+                Reason("{} files hold something else than a tensor: {}", non_tensors.total(), listed)
+            )
         self._weights: dict[str, dict[str, TensorRef]] = {}
         # The name without the time that the tool appends, and without the rank.
         name = stable_name(_TIME.sub("", root.name), "sglang_dump")
@@ -136,7 +139,9 @@ def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Ite
         elif is_sglang_file(name):
             odd.append(name)
     if odd:
-        notes.append(f"{len(odd)} files have names that the dumper does not give, such as {odd[0][:100]}")
+        notes.append(
+            Reason("{} files have names that the dumper does not give, such as {}", len(odd), odd[0][:100])
+        )
 
 
 def _meta(path: str) -> Mapping[Any, Any]:
@@ -302,7 +307,9 @@ class SglangPasses(RecordedDump):
                 records.setdefault(number, {})[f"rank{rank}"] = list(_records(entries))
         if not records:
             raise DumpError(f"{root}: no file of these forward passes can be read; {'; '.join(notes)[:500]}")
-        notes.append(f"pass {max(records)}: what the model did after its layers was not written any more")
+        notes.append(
+            Reason("pass {}: what the model did after its layers was not written any more", max(records))
+        )
         super().__init__(root, records, notes=notes, name="sglang_passes" if only else "")
 
 
@@ -326,7 +333,7 @@ def _passes(home: Path, files: Sequence[str], notes: list[str]) -> dict[int, lis
         try:
             passes[int(match[1])] = list(_entries(str(home / name)))
         except AccError as error:
-            notes.append(f"a pass is left out: {error}")
+            notes.append(Reason("a pass is left out: {}", error))
     return dict(sorted(passes.items()))
 
 

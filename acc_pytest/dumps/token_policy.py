@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import TOKEN_POLICIES
 from ..errors import AccError, DumpError, SettingsError
 from ..tensors.header import TensorHeader
@@ -116,7 +116,10 @@ def _single(facts: Facts, skip: int) -> _Reading:
         return _Reading("no-warmup", "one model, directory d is step d", tuple(steps))
     if 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    description = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
+    code = "one model with {} warm-up execution, directory d is step d-{}"
+    if skip > 1:
+        code = "one model with {} warm-up executions, directory d is step d-{}"
+    description = Reason(code, skip, skip)
     return _Reading("warmup", description, tuple(steps))
 
 
@@ -234,7 +237,9 @@ def _reason(score: _Agreement) -> str:
     if score.prefill > 0:
         return "the token ids of its prompt are the golden's"
     if score.agreeing:
-        return f"token ids of {score.agreeing} decode step{'s' * (score.agreeing > 1)} are the golden's"
+        if score.agreeing == 1:
+            return "token ids of 1 decode step are the golden's"
+        return Reason("token ids of {} decode steps are the golden's", score.agreeing)
     if score.prefill or score.differing or score.differing_lengths:
         return "it contradicts the golden's tokens least"
     return "every other reading contradicts the golden's tokens"
@@ -272,12 +277,12 @@ def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
     assigned = {(step.directory, step.model) for step in steps}
     names = ("prefill", "decode") if facts.models > 1 else ("model",)
     lost = [
-        f"{names[model]} in directory {number}"
+        Reason("{} in directory {}", names[model], number)
         for number, models in sorted(facts.present.items())
         for model in sorted(models)
         if (number, model) not in assigned and (number, ALL_MODELS) not in assigned
     ]
-    return [Reason("not part of any step: {}", ", ".join(lost))] if lost else []
+    return [Reason("not part of any step: {}", joined(", ", lost))] if lost else []
 
 
 # The tokens that a step worked on, as its dump shows them: their ids where dumped, else their number.

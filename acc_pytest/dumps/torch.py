@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from ..base.reason import Reason
 from ..errors import DumpError
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import read_tree, tree_of_folders
@@ -130,7 +131,7 @@ class TorchDump(ModuleDump):
         self.steps = tuple(Step(int(name), tree, name) for name in sorted(tokens, key=int))
         for name, manifest in self._manifests.items():
             for reason, count in manifest.left_out.items():
-                notes.append(f"{name}: {count} tensors were not saved: {reason}")
+                notes.append(Reason("{}: {} tensors were not saved: {}", name, count, reason))
         self.notes = tuple(notes)
 
     def _tokens(self, notes: list[str]) -> tuple[Path, list[str]]:
@@ -146,7 +147,7 @@ class TorchDump(ModuleDump):
         if strays := [
             directory for directory in within[name] if not directory.isdecimal() and directory != WEIGHTS
         ]:
-            notes.append(f"directories that are not steps were left out: {', '.join(strays)}")
+            notes.append(Reason("directories that are not steps were left out: {}", ", ".join(strays)))
         return self._home / name, list(dict.fromkeys(chain(*ran.values())))
 
     def _in_rank_order(self, names: Sequence[str], layout: TorchLayout) -> Sequence[str]:
@@ -179,7 +180,7 @@ class TorchDump(ModuleDump):
         folders = {name for token in sample for name in self._listing.directories(first / token)}
         if TREE_FILE in self._listing.files(first):
             return read_tree(first / TREE_FILE, folders, self._manifests[first.name].order)
-        notes.append(f"no {TREE_FILE}: modules are known by their folders only, without types")
+        notes.append(Reason("no {}: modules are known by their folders only, without types", TREE_FILE))
         return tree_of_folders(folders)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -226,7 +227,9 @@ class TorchDump(ModuleDump):
         manifest = step_manifest(place)
         process = self._manifests.get(rank.name)
         if process is not None and process.steps and not manifest.complete:
-            self.notes += (f"{rank.name}: step {step.label} ended early, its capture was interrupted",)
+            self.notes += (
+                Reason("{}: step {} ended early, its capture was interrupted", rank.name, step.label),
+            )
         absent: dict[str, list[str]] = {}
         for folder, names in manifest.files.items():
             if lacking := names.difference(self._listing.files(f"{place}/{folder}")):

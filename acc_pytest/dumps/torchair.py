@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..base.reason import Reason
 from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
@@ -53,7 +54,9 @@ class TorchairDump(Dump, Generic[Entry]):
         self._notes = list(files.notes)
         if files.unknown:
             kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(files.unknown.items()))
-            self._notes.append(f"{root}: files that belong to no {self.kind.upper()} dump: {kinds}")
+            self._notes.append(
+                Reason("{}: files that belong to no {} dump: {}", root, self.kind.upper(), kinds)
+            )
         directories = {home: self._directory(home) for home in homes}
         self.forced = list(directories) == [str(root)] and not is_file(root)
         self.ranked = any(directory.rank is not None for directory in directories.values())
@@ -109,8 +112,12 @@ class TorchairDump(Dump, Generic[Entry]):
     def _ranks(self, directories: Iterable[TorchairDirectory]) -> tuple[Rank, ...]:
         if self._by_device:
             self._notes.append(
-                f"{self.root}: no directory names a rank, so each device counts as one "
-                "(worldsize{W}_global_rank{R} is written since PTA 7.2)"
+                Reason(
+                    "{}: no directory names a rank, so each device counts as one "
+                    "({} is written since PTA 7.2)",
+                    self.root,
+                    "worldsize{W}_global_rank{R}",
+                )
             )
         worlds = {self._rank_of(directory): directory.world for directory in directories}
         return tuple(
@@ -212,8 +219,14 @@ class FxDump(TorchairDump[FxEntry]):
                 times[path] = max(times.get(path, 0), parsed.time)
         if again:
             self._notes.append(
-                f"{group[1]} step {group[2]}: {len(again)} operators were dumped several times into one step "
-                f"({min(again)}, ...); the last call counts"
+                Reason(
+                    "{} step {}: {} operators were dumped several times into one step "
+                    "({}, ...); the last call counts",
+                    group[1],
+                    group[2],
+                    len(again),
+                    min(again),
+                )
             )
         ordered = sorted(entries, key=lambda path: times[path])
         content = {}
