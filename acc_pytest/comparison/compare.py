@@ -178,7 +178,8 @@ def _with_ties(
     before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))
     if left.padding and before != after:
         return row  # attention multiplies what it does not see by 0, which NaN and infinity survive
-    rest = _with_unjudged(rest, _unjudged(row, rest) or str(row.context.get(UNJUDGED, "")))
+    earlier = row.context.get(UNJUDGED)
+    rest = _with_unjudged(rest, _unjudged(row, rest) or (earlier if isinstance(earlier, str) else ""))
     return with_choices(rest, pair, comparison.golden, comparison.mine, reached, left.rows)
 
 

@@ -81,8 +81,8 @@ class Tally:
         by_values = f"{REPLAY}sources" in row.context
         if row.replayed is not None and (not by_values or f"{REPLAY}why" in row.context):
             self.replayed[row.replayed and not by_values] += 1
-            self.unreplayed = self.unreplayed or str(row.context.get(f"{REPLAY}why", ""))
-            self.lacking = self.lacking or str(row.context.get(f"{REPLAY}lacking", ""))
+            self.unreplayed = self.unreplayed or _words(row, f"{REPLAY}why")
+            self.lacking = self.lacking or _words(row, f"{REPLAY}lacking")
         if not row.red:
             return
         self.red_tests.add(row.test_id)
@@ -216,6 +216,12 @@ def verdicts_line(tally: Tally) -> str:
     if tally.tried > len(tally.tests):
         line = Reason("{} (one for each tensor); {}", line, tests_that_fail(tally))
     return line if tally.complete else Reason("{}; the run is incomplete", line)
+
+
+def _words(row: Row, name: str) -> str:
+    """The text in the context of a row; a reason stays one, for other languages."""
+    value = row.context.get(name, "")
+    return value if isinstance(value, str) else str(value)
 
 
 def replayed_line(tally: Tally) -> str:

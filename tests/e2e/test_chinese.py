@@ -53,5 +53,13 @@ def test_what_programs_read_is_the_same(acc: Run, faulty: DemoPaths, monkeypatch
 
 
 @pytest.mark.usefixtures("chinese")
+def test_why_an_operator_is_not_computed_again_is_said_in_chinese(acc: Run, faulty: DemoPaths) -> None:
+    result = acc(faulty, "--acc-replay", "-q")
+    [line] = [line for line in result.stdout.str().splitlines() if line.startswith("replay：")]
+    assert "其中一个没有，因为" in line
+    assert ENGLISH.findall(line) == []
+
+
+@pytest.mark.usefixtures("chinese")
 def test_an_expected_failure_is_said_in_chinese(acc: Run, faulty: DemoPaths) -> None:
     acc(faulty, "-rx").stdout.fnmatch_lines(["XFAIL * - 由第 0 步的 * 引入*"])
