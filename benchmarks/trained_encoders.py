@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 import trained
+import transformers
 from porting.engine import cast_weights
 from porting.styles import Feed, quantise
 from torch import nn
@@ -190,6 +191,17 @@ def feed_of(run: Run, folder: Path) -> Texts:
     return Texts((torch.cat(pad),), torch.cat(mask))
 
 
+def model_of(golden: Any, folder: Path, home: Path) -> str:
+    """What `--acc-model` is: the checkpoint, or a function where its class is none of transformers."""
+    if hasattr(transformers, golden.config.architectures[0]):
+        return str(folder)
+    file = home / f"{folder.name}.py"
+    arguments = f"{str(folder)!r}, dtype=torch.float32, attn_implementation='eager'"
+    lines = ("import torch", "from transformers import AutoModel", "def make():")
+    file.write_text("\n".join([*lines, f"    return AutoModel.from_pretrained({arguments}).eval()"]))
+    return f"{file}:make"
+
+
 def port_of(golden: Any, run: Run) -> Any:
     mine = copy.deepcopy(golden)
     mine.set_attn_implementation(run.attention)
@@ -214,7 +226,7 @@ def examine(run: Run, golden: Any, folder: Path, goldens: dict[object, Path], ho
         mine = wrong
     with tempfile.TemporaryDirectory() as temporary:
         trained.dump(run.dump, mine, feed, Path(temporary) / "mine")
-        settings = {} if run.dump == "torch" else {"model": str(folder)}
+        settings = {} if run.dump == "torch" else {"model": model_of(golden, folder, home)}
         settings |= {"mine_dtype": "int8"} if run.style == "stated" else {}
         result = acc_pytest.compare(str(goldens[key]), f"{temporary}/mine", **settings)
     roots = "; ".join(root.sentence[:200] for root in result.roots)
@@ -269,13 +281,11 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("-v", action="store_true")
     arguments = parser.parse_args(given)
     warnings.simplefilter("ignore")
-    from transformers import AutoModel
-
     counts: Counter[tuple[str, str, str]] = Counter()
     for name in arguments.networks:
         try:
             folder = checkpoint(NETWORKS[name])
-            golden = AutoModel.from_pretrained(
+            golden = transformers.AutoModel.from_pretrained(
                 folder, dtype=torch.float32, attn_implementation="eager"
             ).eval()
         except (OSError, ValueError) as error:
