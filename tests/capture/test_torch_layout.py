@@ -216,7 +216,11 @@ def test_the_manifest_says_what_old_files_do_not(tmp_path: Path) -> None:
     assert process["order"] == [["root", "Identity"]]
 
 
-def test_the_manifest_has_the_lines_of_classes_and_of_calls(tmp_path: Path) -> None:
+def test_the_manifest_has_the_lines_of_classes_and_of_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])  # paths are relative to where a program runs
+
     class Patch(Layer):
         @torch.no_grad()
         def forward(self, x: torch.Tensor) -> torch.Tensor:
