@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .tensors.api import read_atb_data as read_atb_data
     from .topology.onnx_export import atb_json_to_onnx as atb_json_to_onnx
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0"
 HOMES = {
     "compare": ".api",
     "opcheck": ".api",
