@@ -41,9 +41,9 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
                 Reason("{} is no part of heads of {} elements", partner.describe(), shard.shape[-1])
             )
         shard = shard[..., :width] if piece == 0 else shard[..., -width:]
-        suffix = Reason(
-            ", the last {} elements of each head" if piece else ", the first {} elements of each head", width
-        )
+        suffix = Reason(", the first {} elements of each head", width)
+        if piece:
+            suffix = Reason(", the last {} elements of each head", width)
     # Ranks with heads of their own are likelier than ranks that hold the same ones.
     for copies, cache in itertools.product(range(1, partner.count + 1), _cache_layouts(shard, partner)):
         batch, heads, cached, size = cache.shape

@@ -154,7 +154,8 @@ class _Comparison:
     def __init__(self, twice: Twice, fmt: FloatFormat, tensors: tuple[torch.Tensor, ...]) -> None:
         fine, rounded, mine = tensors
         self._twice = twice
-        self._how = twice.how if isinstance(twice.how, Reason) else Reason(twice.how, fmt.name)
+        how, name = twice.how, fmt.name
+        self._how = how if isinstance(how, Reason) else Reason.of(how.format(name), how, [name])
         self._fmt = fmt
         self._new = self._lost = 0
         self.rounded_overflows = False

@@ -421,17 +421,21 @@ def codes() -> Iterator[str]:
     """The templates of all reasons that the package makes."""
     paths = set(PACKAGE.rglob("*.py")) - {Path(reason_module.__file__)}
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
-    constants = {name: code for tree in trees for name, code in _constants(tree)}
+    constants = [named for tree in trees for named in _constants(tree)]
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CODED:
                 code = node.args[0]
-                yield str(code.value if isinstance(code, ast.Constant) else constants[ast.unparse(code)])
+                branches = (code.body, code.orelse) if isinstance(code, ast.IfExp) else (code,)
+                for branch in branches:
+                    known = [value for name, value in constants if name == ast.unparse(branch)]
+                    assert isinstance(branch, ast.Constant) or known, ast.unparse(code)
+                    yield from [str(branch.value)] if isinstance(branch, ast.Constant) else known
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """The texts that a module gives names."""
-    for node in tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             names, values = (getattr(part, "elts", [part]) for part in (node.targets[0], node.value))
             for name, value in zip(names, values):
