@@ -217,9 +217,11 @@ def _merged(home: Path, _file: str) -> None:
     """What `acc report merge` makes of both files, with every report."""
     out = home / "out"
     reports = {"csv": "x.csv", "html": "x.html", "summary": "x.md", "junit": "x.xml", "rows": "x.jsonl"}
+    reports["json"] = "x.json"
     files = [str(home / f"{number}.jsonl") for number in (1, 2)]
     merged([read_rows(path) for path in files])
-    given = argparse.Namespace(files=files, **{name: str(out / path) for name, path in reports.items()})
+    paths = {name: str(out / path) for name, path in reports.items()}
+    given = argparse.Namespace(files=files, history="", **paths)
     with contextlib.redirect_stdout(io.StringIO()):
         run_merge(given)
 
