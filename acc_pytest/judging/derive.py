@@ -327,6 +327,7 @@ def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
 #
 # with n elements, and where rows are tokens: as many as the outputs of layers have. The bias may be as far
 # off as those of the same tensor in the layers before scatter, where that is more than its bound, up to T.
+# The first eight layers have their own bound alone, so that what is wrong in all layers shows there.
 #
 # 4 are the two safety factors of a typical row by T: T is twice the noise, and such a row may have twice T.
 # The bound is never below one rounding with both. Attention weights have a row for each head, and what

@@ -183,7 +183,7 @@ class _Planner:
         if weights is not None:
             stated = self._mine.computed_in
             pairs = [
-                *(replace(pair, computed_in=stated or pair.computed_in) for pair in weights.pairs),
+                *(replace(pair, computed_in=pair.computed_in or stated) for pair in weights.pairs),
                 *pairs,
             ]
         sides = {"golden": self._golden, "mine": self._mine}

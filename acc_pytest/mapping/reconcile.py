@@ -232,7 +232,10 @@ def _masks(opened: Opened) -> Opened:
 
 
 def _is_mask(pair: Pair, opened: Opened) -> bool:
-    """Whether one side says what may be seen (truth values), and the other blocks what may not."""
+    """Whether what a module was given says on one side what may be seen (truth values), and blocks on the
+    other what may not."""
+    if not pair.mine.slot.startswith("input"):
+        return False
     kinds = [side.refs[0].header().dtype.kind for side in (pair.golden, pair.mine)]
     if sorted(kinds) != ["bool", "float"]:
         return False

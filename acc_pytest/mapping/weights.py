@@ -12,7 +12,6 @@ from ..base.reason import Reason, joined
 from ..base.vocabulary import PRECISIONS, SCALE_ENDINGS, selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..errors import AccError
-from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
@@ -382,7 +381,7 @@ class _Weights:
     def _scales(self, name: str, ref: TensorRef) -> tuple[tuple[TensorRef, None], ...]:
         """The scale of a dumped weight of codes; none of other weights."""
         header = readable(ref) if name in self._dumped else None
-        if header is None or by_name(str(header.dtype)).itemsize != 1:
+        if header is None or header.dtype.itemsize != 1:
             return ()
         scales = (self._dumped.get(name + suffix) for suffix in SCALE_ENDINGS)
         return next((((scale, None),) for scale in scales if scale is not None), ())
@@ -418,8 +417,16 @@ def _pair(
         golden=golden,
         mine=mine,
         fed=fed,
-        computed_in=PRECISIONS["int8"] if mine.scales or golden.scales else "",
+        computed_in=_code_type(mine) or _code_type(golden),
     )
+
+
+def _code_type(weight: Operand) -> str:
+    """The type whose rounding the codes of a weight have; empty of other weights."""
+    if not weight.scales:
+        return ""
+    dtype = weight.refs[0].header().dtype
+    return dtype.name if dtype.kind == "float" else PRECISIONS["int8"]
 
 
 def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:

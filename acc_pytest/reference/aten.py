@@ -17,9 +17,10 @@ from ..base.named_operators import draws, operator_named, operator_of, overloads
 from ..base.reason import Reason
 from ..errors import OperatorError
 from ..ge_operators import Unrounded, compute
+from ..mapping.pair import Pair
 from ..operators.room import Room, on_meta, tensors_in
 from .executor import CaseRecomputer, OperatorCase
-from .recomputation import Recomputation, attempted
+from .recomputation import LOOKING, Recomputation, RecomputeBudget, attempted
 from .twice import Twice
 
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
@@ -406,9 +407,16 @@ def _fits(kind: str, value: Any) -> bool:
 
 
 class CallRecomputer(CaseRecomputer[Results]):
-    """Computes calls of operators or functions of torch (as `_how` says) again."""
+    """Computes calls of operators or functions of torch (as `_how` says) again. `narrow` is the type in which
+    they may have been computed though the dump holds them as float32."""
 
     _how = "the operator in {} against float64"
+
+    def __init__(
+        self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING, narrow: torch.dtype | None = None
+    ) -> None:
+        super().__init__(pairs, budget)
+        self._narrow = narrow
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
@@ -422,10 +430,12 @@ class CallRecomputer(CaseRecomputer[Results]):
 
         return attempted(compared, Reason("reading the calls of {} and {}", mine, golden))
 
-    @staticmethod
-    def before(tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor as it was before it was dumped."""
-        return tensor
+    def before(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor as it was before it was dumped: what fits into the narrow type was that."""
+        if self._narrow is None or tensor.dtype != torch.float32:
+            return tensor
+        narrow = tensor.to(self._narrow)
+        return narrow if torch.equal(narrow.float(), tensor) else tensor
 
     def compute(self, case: OperatorCase[Results]) -> Twice:
         return Twice(

@@ -21,10 +21,10 @@ from .recomputation import LOOKING, Recomputation, RecomputeBudget, worst
 
 
 class FxRecomputer(CallRecomputer):
-    """Computes calls of an FX dump again."""
+    """Computes calls of an FX dump again, which holds bfloat16 as float32."""
 
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
-        super().__init__(pairs, budget)
+        super().__init__(pairs, budget, torch.bfloat16)
         self._calls: dict[str, Mapping[str, dict[str, FxFileName]]] = {}
 
     def of_operator(self, number: int, path: str) -> Recomputation:
@@ -84,14 +84,6 @@ class FxRecomputer(CallRecomputer):
                     calls.setdefault(path, {})[name] = parsed
             self._calls[home] = calls
         return self._calls[home]
-
-    @staticmethod
-    def before(tensor: torch.Tensor) -> torch.Tensor:
-        """FX dumps hold bfloat16 as float32: what fits into it is taken to have been that."""
-        if tensor.dtype != torch.float32:
-            return tensor
-        narrow = tensor.bfloat16()
-        return narrow if torch.equal(narrow.float(), tensor) else tensor
 
 
 def _stored(path: str) -> torch.Tensor | None:

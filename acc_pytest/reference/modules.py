@@ -26,11 +26,11 @@ from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan
 from ..mapping.views import Whole
-from ..tensors.dtypes import by_name
+from ..tensors.dtypes import by_name, stated_dtype
 from ..tensors.ref import TensorRef, readable
 from .executor import CaseRecomputer, OperatorCase
 from .golden_model.calls import BARE, ModuleCall, module_calls
-from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model, stated_dtype
+from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
 from .golden_model.replay import StepReplay
 from .projected import (
     ProjectedLinear,

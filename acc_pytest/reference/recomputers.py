@@ -10,6 +10,7 @@ from ..base.vocabulary import OF_MODULES
 from ..dumps import open_dump
 from ..dumps.torch_model import Outline
 from ..mapping.pair import Plan
+from ..tensors.dtypes import stated_dtype
 from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut, StoredRecomputer
 
 BY_THEMSELVES = frozenset({"msprobe"})
@@ -61,7 +62,7 @@ def recomputer_of(
     if plan.mine_kind == "msprobe":
         from .msprobe import MsprobeRecomputer
 
-        return MsprobeRecomputer(plan.pairs, budget)
+        return MsprobeRecomputer(plan.pairs, budget, stated_dtype(plan.stated))
     from .atb import AtbRecomputer
 
     alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)

@@ -214,6 +214,12 @@ def by_atb_code(code: int) -> DType:
     return _BY_CODE.get(code) or DType(f"undefined({code})", "raw", 0, code)
 
 
+def stated_dtype(stated: str) -> torch.dtype | None:
+    """The dtype in which users say that mine was computed (`PRECISIONS`); `None` where they do not, or say
+    that it was in codes."""
+    return by_name(stated).torch_dtype() if stated and not by_name(stated).is_coded else None
+
+
 @functools.lru_cache(maxsize=1024)  # asked ten times for each pair
 def by_name(name: str) -> DType:
     """The type called `name` in torch (`torch.` allowed), ATB CSV files or safetensors, in any case.

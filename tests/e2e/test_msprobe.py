@@ -138,6 +138,9 @@ def test_what_is_stored_wider_than_it_was_computed_is_computed_again_as_stated(t
 
     right = stored_in_float32(tmp_path / "mine")
     assert compared(right).verdict == "pass"
+    functions = acc_pytest.compare(str(golden), str(right), mine_dtype="bf16", replay="1000000")
+    assert functions.verdict == "pass"  # its functions, without a model
+    assert "were computed again" in functions.summary
     assert "state it with --acc-mine-dtype bf16" in compared(right, "").summary
     wrong = compared(stored_in_float32(tmp_path / "wrong", "layers.1.linear"))
     assert [root.name for root in wrong.roots] == ["root.layers.1.linear.weight"]

@@ -281,16 +281,21 @@ def test_a_mask_that_is_added_and_one_of_truth_values_say_the_same(tmp_path: Pat
     visible = torch.tensor([[True, False, False], [True, True, False]])
     added = torch.zeros(2, 3).masked_fill(~visible, torch.finfo(torch.float32).min)
     paths = tmp_path / "added.pth", tmp_path / "seen.pth"
+
+    def given() -> Pair:
+        both = pair(*(paths if golden_adds else paths[::-1]))
+        return replace(both, mine=replace(both.mine, slot="input[1]"))
+
     for path, mask in zip(paths, (added, visible)):
         torch.save(mask, path)
-    opened = open_pair(pair(*(paths if golden_adds else paths[::-1])))
+    opened = open_pair(given())
     assert torch.equal(content(opened.golden), content(opened.mine))
     torch.save(~visible, paths[1])  # hidden for visible is a fault
-    opened = open_pair(pair(*(paths if golden_adds else paths[::-1])))
+    opened = open_pair(given())
     assert not torch.equal(content(opened.golden), content(opened.mine))
     torch.save(visible.float(), paths[0])  # numbers that block nothing are compared as such
     torch.save(visible, paths[1])
-    opened = open_pair(pair(*(paths if golden_adds else paths[::-1])))
+    opened = open_pair(given())
     assert torch.equal(content(opened.golden).float(), content(opened.mine).float())
 
 

@@ -23,7 +23,7 @@ from ...base.reason import Reason
 from ...capture.torch_hooks.model import module_tree
 from ...dumps.torch_model import Outline
 from ...errors import OperatorError, SettingsError, calling, guarded
-from ...tensors.dtypes import by_name
+from ...tensors.dtypes import by_name, stated_dtype
 from .traced import TracedModule, traced_model
 
 EAGER = "eager"
@@ -134,11 +134,6 @@ def _tell(model: nn.Module, dtype: torch.dtype, *, fine: bool) -> None:
     """Say to traced modules how this copy computes."""
     if isinstance(model, TracedModule):
         model.traced_run.dtype, model.traced_run.fine = dtype, fine
-
-
-def stated_dtype(stated: str) -> torch.dtype | None:
-    """The dtype that is stated; `None` where none is, or codes are."""
-    return by_name(stated).torch_dtype() if stated and not by_name(stated).is_coded else None
 
 
 def network_dtype(names: Iterable[str]) -> torch.dtype:
