@@ -54,6 +54,8 @@ GRADIENTS = ("backward", "parameters_grad")
 """The suffix of nodes of gradients, behind the name of the forward call."""
 REPEATED = "weights: {}"
 """The template of a note of the plan that the summary repeats: it says what a run does not prove."""
+EARLIER_CALLS = "earlier calls of {}, which the dump does not hold"
+"""The template of what a module computed from, where a later call of another replaced its tensors."""
 PRECISIONS: Mapping[str, str] = {
     "f32": "float32",
     "f16": "float16",

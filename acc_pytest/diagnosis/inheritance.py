@@ -17,7 +17,8 @@ compared. Four rules refine this:
 Where the prompts have other shapes everything else follows from that, comparable or not.
 
 Every inherited pair comes from one that was executed before it, so following that one ends at a root: if
-anything that runs fails, a root that runs fails.
+anything that runs fails, a root that runs fails. Where a dump holds the last of several calls of a module
+alone, what its earlier calls made inherits from an operator that is wrong in the last.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..base.reason import Reason, contains, joined
-from ..base.vocabulary import ORDERS_OF_NAMES
+from ..base.reason import Reason, arguments, contains, joined
+from ..base.vocabulary import EARLIER_CALLS, ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
 from ..reference.recomputation import Recomputation, Recomputer, full_name, listed, shown
 from ..reporting.row import INHERITED, Cause
@@ -221,6 +222,9 @@ class Inheritance:
         if local.outcome == "wrong":
             text = self._wrong_operator(number, local, parents)
             return self._is_root(state, replace(cause, text=text), local.culprit)
+        if (via := self._wrong_in_earlier_calls(number)) is not None:
+            sentence = "an earlier call of it, which the dump does not hold, ran before this"
+            return _inherited(replace(cause, parents=(via.number,)), via, sentence)
         hidden = self._suspects.wrong_between(number)
         if hidden:
             sentence = Reason(
@@ -245,6 +249,20 @@ class Inheritance:
             state,
             replace(cause, text=self._inputs.sentence(number, parents, local.why)),
         )
+
+    def _wrong_in_earlier_calls(self, number: int) -> PairState | None:
+        """The first operator that is wrong on its own inputs in a module that ran before this tensor was
+        made, but of which the dump holds a later call alone; or `None`."""
+        step = self._plan.pairs[number].step
+        for unseen in self._plan.unseen.get(number, ()):
+            for module in arguments(unseen, EARLIER_CALLS) or ():
+                for later, pair in enumerate(self._plan.pairs):
+                    if pair.step != step or not f"{pair.mine.node}.".startswith(f"{module}."):
+                        continue
+                    state = self._state_of(later)
+                    if state is not None and state.replayed == "wrong":
+                        return state
+        return None
 
     def _given_before(self, number: int) -> PairState | None:
         """What fails among the inputs that an operator had at the latest earlier step where any did.

@@ -173,6 +173,10 @@ def shares(
         if not share:
             continue
         state, cause = states.get(number), causes.get(number)
+        if cause is not None and cause.kind == "inherited" and cause.root is not None and cause.root > number:
+            # An earlier call of the root made it.
+            explained[cause.root] = min(1.0, explained.get(cause.root, 0.0) + share)
+            continue
         sources = _between(first, parents[number] if number < len(parents) else (), number)
         if state is None or not state.compared:
             # Nothing is known of it, so what is above it gets equal parts.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,14 +62,16 @@ class HfDebuggerDump(RecordedDump):
         model = content["module_path"]
         files = frozenset(listing.files(root))
         modules, pruned = with_pruned(list(modules_of(self._tree, content, files)), model, files)
-        # The modules without the calls whose files a later call replaced, and how many those were.
+        # The modules without the calls whose files a later call replaced, and how many those were of each.
         owner = {tensor.file: place for place, module in enumerate(modules) for tensor in module.tensors}
         latest: list[DebugModule] = []
         for place, module in enumerate(modules):
             tensors = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
             if tensors or not module.tensors:
                 latest.append(replace(module, tensors=tensors))
-        modules, replaced = latest, len(modules) - len(latest)
+        replaced = Counter(module.path for module in modules)
+        replaced.subtract(module.path for module in latest)
+        modules = latest
         # The outputs of the whole model, which have files though the tree does not name them.
         named = {tensor.file for module in modules for tensor in module.tensors}
         start = f"{model}_outputs"
@@ -86,13 +89,15 @@ class HfDebuggerDump(RecordedDump):
             index = int(key) if is_index(key) else key
             outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
         root_module = replace(modules[0], tensors=[*modules[0].tensors, *outputs])
-        records = list(self._records([root_module, *modules[1:]], model))
+        records = list(self._records([root_module, *modules[1:]], model, replaced))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
-        notes = list(_notes(pruned, replaced, records, self._tree))
+        notes = list(_notes(pruned, replaced.total(), records, self._tree))
         super().__init__(root, {0: {"rank0": records}}, model=model, notes=notes)
 
-    def _records(self, modules: Sequence[DebugModule], model: str) -> Iterator[Record]:
+    def _records(
+        self, modules: Sequence[DebugModule], model: str, replaced: Mapping[str, int]
+    ) -> Iterator[Record]:
         """A record for each call; it ends before what begins outside of it."""
         ended: dict[int, int] = {}
         running: list[int] = []
@@ -105,7 +110,8 @@ class HfDebuggerDump(RecordedDump):
         for place, module in enumerate(modules):
             slots = {tensor.slot: self._ref(tensor) for tensor in module.tensors}
             kind, lost = UNKNOWN_TYPE if module.path else model, [t.lost for t in module.tensors if t.lost]
-            yield Record(module.path, kind, slots, place, ended[place], lost=lost)
+            earlier = replaced[module.path]
+            yield Record(module.path, kind, slots, place, ended[place], lost=lost, replaced=earlier)
 
     def _ref(self, tensor: DebugTensor) -> TensorRef:
         if not tensor.file:

@@ -65,7 +65,8 @@ class ModuleDump(Dump):
                 dtypes[place] = tensor.dtype if tensor is not None else ""
                 if tensor is not None:
                     origins.add(place, tensor)
-        return Calls(tuple(events), dtypes, origins.origins, origins.overwritten)
+        replaced = self._replaced(step)
+        return Calls(tuple(events), dtypes, origins.origins, origins.overwritten, replaced)
 
     def _ran(self, dumped: Mapping[Node, Mapping[Slot, TensorRef]]) -> Sequence[Node]:
         """The nodes that ran, of all nodes of a step with their tensors: those that have any."""
@@ -78,6 +79,10 @@ class ModuleDump(Dump):
     def _ended(self, step: Step) -> Callable[[Node], int]:
         """The place of each node in the order in which they ended."""
         return lambda node: node.order
+
+    def _replaced(self, step: Step) -> Mapping[str, int]:
+        """The number of earlier calls whose tensors that of a node replaced, by its path; few have any."""
+        return {}
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """The facts on each tensor of the first rank that need no reading of it."""
@@ -132,13 +137,15 @@ class Calls:
 
     `dtypes` has every place that was dumped (empty where its dtype is not known), `origins` those whose
     tensor was dumped before: where it was seen first. `overwritten` are inputs in memory that was written to
-    since another module was handed it, with the path of that module.
+    since another module was handed it, with the path of that module. `replaced` has the nodes that ran more
+    often than the dump holds: how many earlier calls each has replaced.
     """
 
     events: tuple[CallEvent, ...]
     dtypes: Mapping[NodeSlot, str]
     origins: Mapping[NodeSlot, Origin]
     overwritten: Mapping[NodeSlot, str] = field(default_factory=dict)
+    replaced: Mapping[str, int] = field(default_factory=dict)
 
     def inputs(self) -> dict[str, frozenset[Slot]]:
         """The inputs of each call that were dumped, by the path of its node."""
@@ -226,7 +233,7 @@ class Record:
     given. `called` gives a call its own number where the tool says it, else calls are counted. `inside` is
     the path of the node that it ran in, where its name does not say. What runs `apart` is in no module,
     whatever its path: gradients are computed when the model has run. `lost` are files that it names and that
-    are not there.
+    are not there, `replaced` the number of earlier calls whose files this one's replaced.
     """
 
     path: str
@@ -238,6 +245,7 @@ class Record:
     apart: bool = False
     inside: str | None = None
     lost: Sequence[str] = ()
+    replaced: int = 0
 
 
 class RecordedDump(ModuleDump):
@@ -277,6 +285,9 @@ class RecordedDump(ModuleDump):
         """The files that the records name and that are absent."""
         return self._steps[step.directory].lost[rank.name]
 
+    def _replaced(self, step: Step) -> Mapping[str, int]:
+        return self._steps[step.directory].replaced
+
     def _began(self, step: Step) -> Callable[[Node], int]:
         began = self._steps[step.directory].began
         return lambda node: began.get(node.path, len(began))
@@ -300,6 +311,7 @@ class _RecordedStep:
                 by_path.setdefault(path, record)
                 if record.lost:
                     self.lost[rank][path] = record.lost
+        self.replaced = {path: record.replaced for path, record in by_path.items() if record.replaced}
         self.tree = _tree(by_path, model)
         self.began = _places(by_path, lambda record: record.began)
         self.ended = _places(by_path, lambda record: record.ended)

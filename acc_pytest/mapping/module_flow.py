@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason
+from ..base.vocabulary import EARLIER_CALLS
 from ..dumps.base import NodeSlot, Slot
 from ..topology.tree import SAVED, Node
 from .pair import Gap, fed_kind
@@ -34,8 +35,9 @@ class ModuleFlow:
     """The places that are compared, in the order of time, and the places `upstream` of each.
 
     `between` has the modules whose results lie on the way from there to a place and are not compared, `gaps`
-    the places that the code of a module made, `fed` the kinds of the inputs of the run, and `unseen`, by the
-    path of a node, the inputs of its call that only one dump holds.
+    the places that the code of a module made, `fed` the kinds of the inputs of the run, `unseen`, by the
+    path of a node, the inputs of its call that only one dump holds, and `earlier` the calls that ran before
+    the code of a module made a tensor, and that no dump holds.
     """
 
     order: Mapping[NodeSlot, int]
@@ -45,6 +47,7 @@ class ModuleFlow:
     fed: Mapping[NodeSlot, str]
     caches: frozenset[NodeSlot]
     unseen: Mapping[str, tuple[str, ...]]
+    earlier: Mapping[NodeSlot, str]
 
 
 def module_flow(
@@ -148,6 +151,7 @@ class _FlowBuilder:
         self._kinds: dict[NodeSlot, str] = {}
         self._caches: set[NodeSlot] = set()
         self._unseen: dict[str, tuple[str, ...]] = {}
+        self._earlier: dict[NodeSlot, str] = {}
         self._overwritten: dict[str, str] = {}
 
     def flow(self) -> ModuleFlow:
@@ -164,6 +168,7 @@ class _FlowBuilder:
             self._kinds,
             frozenset(self._caches),
             self._unseen,
+            self._earlier,
         )
 
     def _begin(self, call: NodeCall) -> None:
@@ -218,6 +223,8 @@ class _FlowBuilder:
         if caller.called:
             self._store(caller)
         self._gaps[place] = gap = caller.gap(call.node)
+        if call.node.path in self._mine.replaced:
+            self._earlier[place] = Reason(EARLIER_CALLS, call.node.path)
         caller.latest.clear()
         places = self._show(place, caller.at_hand(), caller.hidden, gap.module or place.path)
         caller.results.update(dict.fromkeys(places))

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.base.reason import Reason
+from acc_pytest.base.vocabulary import EARLIER_CALLS
 from acc_pytest.diagnosis import inheritance
 from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Ancestors, Inheritance
@@ -223,11 +225,14 @@ def replayed(
     gaps: Mapping[int, str] = MappingProxyType({}),
     fed: str = "",
     golden: str = "torch",
+    earlier: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[int, Cause]:
-    """The causes in a chain whose pairs were computed again; pair 0 may be what was fed."""
+    """The causes in a chain whose pairs were computed again; pair 0 may be what was fed, and some follow
+    from calls `earlier` than those that were dumped."""
     plan = plan_of(CHAIN)
     pairs = (replace(plan.pairs[0], fed=fed), *plan.pairs[1:])
     plan = replace(plan, pairs=pairs, golden_kind=golden, gaps={n: Gap(name) for n, name in gaps.items()})
+    plan = replace(plan, unseen={n: (Reason(EARLIER_CALLS, name),) for n, name in earlier.items()})
     states = {
         number: replace(
             PairState.of(row_of(number, 5), number),
@@ -265,6 +270,23 @@ def test_of_several_tensors_that_one_module_made_wrong_the_first_is_the_root() -
     assert found[3].text == (
         "inherited from layer at step 0: the operator is wrong on its own inputs: relative L2 error 0.3"
     )
+
+
+def test_what_a_lost_call_made_inherits_from_what_is_wrong_in_the_call_that_is_left() -> None:
+    node = plan_of(CHAIN).pairs[2].mine.node
+    failing = {0: "right", 1: "", 2: "wrong", 3: ""}
+    found = replayed(failing, {1: "layer"}, earlier={1: node})
+    assert [(cause.kind, cause.root) for cause in found.values()] == [
+        ("inherited", 2), ("root", 2), ("inherited", 2),
+    ]  # fmt: skip
+    assert found[1].text == (
+        "inherited from Op_2 at step 0: an earlier call of it, which the dump does not hold, ran before this"
+    )
+    share = dict.fromkeys(range(4), 0.5)
+    states = {number: state(number, error) for number, error in share.items()}
+    assert shares(3, 0, CHAIN, states, found) == {2: pytest.approx(1.0)}
+    assert replayed(failing, {1: "layer"}, earlier={1: "another"})[1].kind == "root"
+    assert replayed({**failing, 2: "right"}, {1: "layer"}, earlier={1: node})[1].kind == "root"
 
 
 def test_other_weights_are_the_root_of_a_module_that_is_wrong_with_them() -> None:

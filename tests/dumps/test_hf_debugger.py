@@ -122,6 +122,7 @@ def test_of_calls_that_wrote_to_one_file_the_last_is_left(tmp_path: Path) -> Non
     assert slots(dump) == {"root.act": ["input[0]", "output[0]"]}
     assert torch.equal(value(dump, "root.act"), tensor(7))
     assert dump.notes == ("2 calls are left out: a later call of the same module replaced their files",)
+    assert dump.calls(dump.steps[0]).replaced == {"root.act": 2}
 
 
 def test_prints_of_every_call_are_there(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from acc_pytest.dumps.base import NodeSlot, Slot
 from acc_pytest.mapping.module_flow import is_cache
+from tests.dumps.tool_dumps import DebuggedModel, tensor
 
 from . import toy_model
 from .toy_model import IDS, MASK, Run, Toy, Verdicts, compared, dump, model
@@ -365,6 +366,23 @@ def test_a_module_that_runs_twice_in_a_step_is_one_root(golden: Path, tmp_path: 
     found = compared(tmp_path / "golden", tmp_path / "mine")
     assert found.roots == ["root.layers.1.mlp.act.act"]
     assert len(found.verdict("fail")) == 2
+
+
+def test_calls_that_a_later_one_replaced_are_not_compared(tmp_path: Path) -> None:
+    """Hugging Face's debugger leaves the last call of a layer that layers share."""
+    for side in ("golden", "mine"):
+        written = DebuggedModel(tmp_path / side)
+        hidden = tensor(1, 4, 8)
+        calls = [written.node("embed", [tensor(1, 4, 8)], outputs=hidden)]
+        for _ in range(3):
+            result = (hidden + 1).cos()
+            calls.append(written.node("layer", [hidden + 1], outputs=result))
+            hidden = result
+        written.write(written.node("", (), calls))
+    plan = compared(tmp_path / "golden", tmp_path / "mine").plan
+    ((number, unseen),) = plan.unseen.items()
+    assert (plan.pairs[number].mine.node, plan.pairs[number].mine.slot) == ("root.layer", "input[0]")
+    assert unseen == ("earlier calls of root.layer, which the dump does not hold",)
 
 
 def test_of_modules_that_were_not_dumped_the_innermost_around_the_gap_is_named(tmp_path: Path) -> None:

@@ -168,7 +168,8 @@ def _unseen(place: NodeSlot, flow: ModuleFlow) -> tuple[str, ...]:
     gap = flow.gaps.get(place)
     if gap is None and place.slot.kind == "input":
         return ()
-    return flow.unseen.get(gap.module if gap is not None else place.path, ())
+    unseen = flow.unseen.get(gap.module if gap is not None else place.path, ())
+    return (*unseen, flow.earlier[place]) if place in flow.earlier else unseen
 
 
 def _named(place: NodeSlot) -> SlotName:
