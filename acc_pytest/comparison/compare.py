@@ -417,6 +417,11 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     of another capture.
     """
     golden, mine = _digest(pair.golden), _digest(pair.mine)
+    row = replace(
+        row,
+        golden=replace(row.golden, dtype=f"torch.{golden.dtype}"),
+        mine=replace(row.mine, dtype=f"torch.{mine.dtype}"),
+    )
     spans = [side.view if isinstance(side.view, RowSpan) else None for side in (pair.golden, pair.mine)]
     if any(spans):
         return _by_rows(pair, row, golden, mine, spans)

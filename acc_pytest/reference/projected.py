@@ -245,9 +245,12 @@ def judged_by_golden(
     """Whether the output of a linear layer of mine is what golden's makes of `inputs`, one for each rank, but
     for the rounding of the `stated` type, or of its own.
 
+    An output that its own side multiplies next (`Operand.onward`) may be the layer's before or after that.
     Raises `AccError` where that cannot be said.
     """
     layer = layers.get(pair.golden.node)
+    multiplied = pair if pair.mine.onward else None
+    pair = replace(pair, golden=replace(pair.golden, onward=()), mine=replace(pair.mine, onward=()))
     if len(pair.mine.refs) == 1 and pair.mine.split is None:  # the rows of its input, in their order
         pair = replace(pair, golden=replace(pair.golden, tokens=None), mine=replace(pair.mine, tokens=None))
     if (
@@ -261,11 +264,16 @@ def judged_by_golden(
     if by_torch(dtype).format is None or not all(tensor.is_floating_point() for tensor in inputs):
         raise OperatorError("it is quantised")
     x = _together(inputs, layer.projection.header().shape[0])
-    y = whole(open_pair(pair).mine)
-    if not layer.outputs or y.numel() % layer.outputs:
-        raise OperatorError(Reason("golden's dump outlines a layer of {} outputs", layer.outputs))
-    y = y.reshape(-1, layer.outputs)
-    recomputed = judged_by_projection(layer, x, y, limit, stated or dtype)
+
+    def outcome(opened: Pair) -> Recomputation:
+        y = whole(open_pair(opened).mine)
+        if not layer.outputs or y.numel() % layer.outputs:
+            raise OperatorError(Reason("golden's dump outlines a layer of {} outputs", layer.outputs))
+        return judged_by_projection(layer, x, y.reshape(-1, layer.outputs), limit, stated or dtype)
+
+    recomputed = outcome(pair)
+    if recomputed.outcome == "wrong" and multiplied is not None:
+        recomputed = outcome(multiplied)
     if recomputed.error is None or recomputed.error > _UNRELATED:
         raise OperatorError("its input has other rows, or another order of columns")
     return recomputed

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, compare, register_hook
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
@@ -52,7 +53,8 @@ def dump(networks: Sequence[nn.Module], home: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("WORLD_SIZE", str(len(networks)))
         config = DumpConfig(home, run_name="run", process_name=f"npu{rank}_{40 + rank}")
         with torch.no_grad(), register_hook(network, config):
-            network(torch.linspace(-1, 1, 5 * WIDTH).reshape(5, WIDTH))
+            x = torch.linspace(-1, 1, 5 * WIDTH).reshape(5, WIDTH)
+            network(x.to(next(network.parameters()).dtype))
     return str(home)
 
 
@@ -95,6 +97,19 @@ def test_each_rank_has_its_share_of_a_golden_on_one(
     if not line:
         assert len(weights) == 8
         assert "weights:" not in result.summary
+
+
+def test_shares_that_a_rank_has_rounded_are_as_near_as_one_rounding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = golden()
+    ranks = [rank_of(network, rank).bfloat16() for rank in range(2)]
+    paths = dump([network], tmp_path / "golden", monkeypatch), dump(ranks, tmp_path / "mine", monkeypatch)
+    shares = [row for row in compare(*paths).rows if row.fed == "weight"]
+    assert {(row.golden.dtype, row.mine.dtype) for row in shares} == {("torch.float32", "torch.bfloat16")}
+    states = [PairState.of(row, row.number or 0) for row in shares]
+    assert all(state.near for state in states)
+    assert sum(bool(state.error) for state in states) == 4
 
 
 HEAD, HEADS = 8, 4
