@@ -37,7 +37,7 @@ from .atb import AtbRecomputer
 from .case import Case
 from .golden import Golden
 from .golden_inputs import operator_directory
-from .modules import DumpedCalls
+from .modules import DumpedCalls, golden_is_right
 from .prepare import tensors_in
 from .projected import ProjectedLinear, is_plain, judged_by_golden, layers_of, whole
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
@@ -85,7 +85,9 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         try:
             inputs = [_first_input(ref) for ref in pair.mine.refs]
             by_weight = judged_by_golden(pair, self._layers, inputs, self._sampled)
-            if by_weight.outcome == "wrong" and not self._golden_is_right(pair):
+            if by_weight.outcome == "wrong" and not golden_is_right(
+                pair, self._layers, self._golden, self._sampled
+            ):
                 return local
         except AccError:
             return local
@@ -94,12 +96,6 @@ class OutlinedAtbRecomputer(AtbRecomputer):
     @cached_property
     def _layers(self) -> dict[str, ProjectedLinear]:
         return layers_of(self._outline)
-
-    def _golden_is_right(self, pair: Pair) -> bool:
-        """Whether golden's own linear layer is what its dump outlines. Raises `AccError`."""
-        limit = self._sampled
-        outcomes = (self._golden.by_projection(ref, self._layers, limit) for ref in pair.golden.refs)
-        return all(outcome is not None and outcome.outcome == "right" for outcome in outcomes)
 
     @cached_property
     def _golden(self) -> DumpedCalls:

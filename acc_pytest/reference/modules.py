@@ -39,9 +39,17 @@ from .projected import (
     judged_by_golden,
     judged_by_projection,
     layers_of,
+    layers_of_model,
 )
-from .recomputation import Recomputation, RecomputeBudget, Recomputer, attempted, worst
-from .twice import SIZE, Twice, hold, in_reals
+from .recomputation import (
+    Recomputation,
+    Recomputations,
+    RecomputeBudget,
+    Recomputer,
+    attempted,
+    worst,
+)
+from .twice import SIZE, Twice, hold, in_reals, too_large
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -490,16 +498,9 @@ class OutlinedRecomputer(Recomputer):
         if (node, pair.mine.node) in self._weighed:
             error = _coding_error(self._saved, f"{pair.mine.node}.weight")
             layers = {node: replace(layers[node], weight_error=error)}
-        layers = {node: as_stated(layers[node], self._plan.stated)}
         return attempted(
-            lambda: judged_by_golden(
-                pair,
-                layers,
-                list(map(self._mine.calls.input_of, pair.mine.refs)),
-                limit,
-                stated_dtype(self._plan.stated),
-            ),
-            Reason("holding {} to golden", pair.id),
+            lambda: held_to_golden(pair, layers, self._mine.calls, limit, self._plan.stated),
+            Reason(HOLDING, pair.id),
         )
 
     @cached_property
@@ -519,6 +520,70 @@ class OutlinedRecomputer(Recomputer):
     def of_golden(self, number: int) -> Recomputation:
         """Whether golden's module is what its dump outlines."""
         return self._golden.of_pair(number)
+
+
+HOLDING = "holding {} to golden"
+"""The template of what is done where a linear layer of mine is held to golden's weight."""
+
+
+def held_to_golden(
+    pair: Pair, layers: Mapping[str, ProjectedLinear], calls: DumpedCalls, limit: int, stated: str
+) -> Recomputation:
+    """Whether what a linear layer of mine gives is what golden's makes of its inputs on all ranks, as
+    `judged_by_golden`; `calls` are those of mine. Raises `AccError`."""
+    layers = {name: as_stated(layers[name], stated) for name in layers.keys() & {pair.golden.node}}
+    inputs = list(map(calls.input_of, pair.mine.refs))
+    return judged_by_golden(pair, layers, inputs, limit, stated_dtype(stated))
+
+
+def golden_is_right(
+    pair: Pair, layers: Mapping[str, ProjectedLinear], calls: DumpedCalls, limit: int
+) -> bool:
+    """Whether golden's own linear layer gives what its weight makes of its input; `calls` are those of
+    golden. Raises `AccError`."""
+    outcomes = (calls.by_projection(ref, layers, limit) for ref in pair.golden.refs)
+    return all(outcome is not None and outcome.outcome == "right" for outcome in outcomes)
+
+
+class ModelRecomputer(Recomputer):
+    """Computes modules of mine again by golden's `model`. A linear layer that mine calls otherwise, packs or
+    shares out over ranks is held to golden's weight."""
+
+    def __init__(self, plan: Plan, model: nn.Module, budget: RecomputeBudget) -> None:
+        self._plan, self._budget = plan, budget
+        self._layers = layers_of_model(model)
+        self._linears = Recomputations()
+        self.modules = TorchRecomputer(
+            open_dump(plan.mine_root), plan.pairs, model, budget, stated=plan.stated
+        )
+
+    def of_pair(self, number: int) -> Recomputation:
+        result, pair = self.modules.of_pair(number), self._plan.pairs[number]
+        if result.outcome or pair.fed or pair.golden.node not in self._layers:
+            return result
+        linear = self._linears.of(number, lambda: self._linear(pair), Reason(HOLDING, pair.id))
+        return linear if linear.outcome else result
+
+    def _linear(self, pair: Pair) -> Recomputation:
+        layers, limit, stated = self._layers, self._budget.limit, self._plan.stated
+        calls = self.modules.calls
+        read = [ref for call in map(calls.of, pair.mine.refs) if call for ref in call.inputs.values()]
+        if (reason := too_large((*pair.mine.refs, *read), limit)) is not None:
+            return Recomputation(why=reason)
+        held = held_to_golden(pair, layers, calls, limit, stated)
+        if held.outcome == "wrong" and not golden_is_right(pair, layers, self._golden, limit):
+            return Recomputation(why="golden itself does not compute what its model does")
+        return held
+
+    @cached_property
+    def _golden(self) -> DumpedCalls:
+        return DumpedCalls(open_dump(self._plan.golden_root))
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        return self.modules.of_operator(number, path)
+
+    def of_golden(self, number: int) -> Recomputation:
+        return self.modules.of_golden(number)
 
 
 def _partners(pairs: Sequence[Pair], modules: Set[str]) -> dict[str, str]:

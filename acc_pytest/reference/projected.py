@@ -15,23 +15,25 @@ in `rows`: a row of the error is as many numbers as P has columns.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from ..base.reason import Reason
 from ..base.threads import threads_for
+from ..capture.torch_hooks.model import module_tree
 from ..dumps.torch_model import Outline
 from ..errors import OperatorError
 from ..judging.tolerance import PER_LAYER, scatter_of
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
 from ..tensors.dtypes import FloatFormat, by_name, by_torch
-from ..tensors.projection import MOST_WIDTH, signs
-from ..tensors.ref import TensorRef
+from ..tensors.projection import MOST_WIDTH, projection, signs
 from ..tensors.source import Source
 from .recomputation import Recomputation
 from .rows import (
@@ -61,12 +63,12 @@ class WeightError(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProjectedLinear:
-    """A linear layer of golden: the projection of its weight, its bias if it has one, how many features it
-    gives, and the error of the weights of mine by their rounding: 0 where they are known to be golden's,
-    `None` where they may have been rounded to the type of the result."""
+    """A linear layer of golden: what reads or makes the projection of its weight, and its bias if it has one,
+    how many features it gives, and the error of the weights of mine by their rounding: 0 where they are known
+    to be golden's, `None` where they may have been rounded to the type of the result."""
 
-    projection: TensorRef
-    bias: TensorRef | None
+    projection: Callable[[], torch.Tensor]
+    bias: Callable[[], torch.Tensor] | None
     outputs: int
     weight_error: WeightError | None
 
@@ -109,7 +111,7 @@ def judged_by_projection(
     Of tensors of more than `limit` elements in all every second row is looked at, or every third and so on.
     Raises `AccError` where the projection cannot be read.
     """
-    projection = layer.projection.open().double()
+    projection = layer.projection().double()
     features, count = inputs.shape[-1], mine.shape[-1]
     width = projection.shape[-1] if projection.ndim == 2 else 0
     fits = projection.shape == (features, width) and 0 < width <= MOST_WIDTH and count == layer.outputs
@@ -117,7 +119,7 @@ def judged_by_projection(
         return Recomputation(why=SIZE)
     shift = torch.zeros(width, dtype=torch.float64)
     if layer.bias is not None:
-        bias = layer.bias.open().double()
+        bias = layer.bias().double()
         if bias.shape != (count,):
             return Recomputation(why=SIZE)
         shift = bias @ signs(count, width)
@@ -226,12 +228,26 @@ _UNRELATED = 0.5
 
 def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
     """The linear layers that golden outlines; the weights of mine may have been rounded."""
+    biases = {name: outline.weights.get(f"{name}.bias") for name in outline.projections}
+    return {
+        name: ProjectedLinear(ref.open, bias.open if bias is not None else None, outline.outputs[name], None)
+        for (name, ref), bias in zip(outline.projections.items(), biases.values())
+        if name in outline.outputs
+    }
+
+
+def layers_of_model(model: nn.Module) -> dict[str, ProjectedLinear]:
+    """The linear layers of golden's model, each projected once it is asked for."""
+    linears = {place.name: place.module for place in module_tree(model).walk()}
     return {
         name: ProjectedLinear(
-            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], weight_error=None
+            functools.cache(functools.partial(projection, linear.weight)),
+            linear.bias.detach if linear.bias is not None else None,
+            linear.out_features,
+            None,
         )
-        for name, projection in outline.projections.items()
-        if name in outline.outputs
+        for name, linear in linears.items()
+        if isinstance(linear, nn.Linear) and not linear.weight.is_meta
     }
 
 
@@ -263,7 +279,7 @@ def judged_by_golden(
     dtype = pair.mine.refs[0].open().dtype
     if by_torch(dtype).format is None or not all(tensor.is_floating_point() for tensor in inputs):
         raise OperatorError("it is quantised")
-    x = _together(inputs, layer.projection.header().shape[0])
+    x = _together(inputs, layer.projection().shape[0])
 
     def outcome(opened: Pair) -> Recomputation:
         y = whole(open_pair(opened).mine)

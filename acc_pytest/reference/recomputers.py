@@ -43,14 +43,14 @@ def recomputer_of(
         )
     if plan.mine_kind in OF_MODULES and model:
         from .golden_model.models import load_model, part_that_ran
-        from .modules import TorchRecomputer
+        from .modules import ModelRecomputer
 
         golden = part_that_ran(load_model(model), {pair.golden.name for pair in plan.pairs})
-        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, golden, budget, stated=plan.stated)
+        by_model = ModelRecomputer(plan, golden, budget)
         if plan.mine_kind not in BY_THEMSELVES:
-            return modules
-        functions = recomputer_of(plan, budget)
-        return SharedOut(lambda number: modules if modules.computes(number) else functions)
+            return by_model
+        functions, computes = recomputer_of(plan, budget), by_model.modules.computes
+        return SharedOut(lambda number: by_model if computes(number) else functions)
     if plan.mine_kind == "ge":
         from .ge import GeRecomputer
 

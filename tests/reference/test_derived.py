@@ -263,7 +263,7 @@ class Layer:
         weight, bias = TensorRef(self._file, "weight"), TensorRef(self._file, "bias")
         given = self.given.to(mine.dtype)
         return judged_by_projection(
-            ProjectedLinear(weight, bias, outputs, codes or (WeightError(0.0) if same else None)),
+            ProjectedLinear(weight.open, bias.open, outputs, codes or (WeightError(0.0) if same else None)),
             given,
             mine,
             most,

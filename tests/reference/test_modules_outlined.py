@@ -31,14 +31,15 @@ from acc_pytest.reference.golden_model.models import (
     outlined_model,
     part_that_ran,
 )
-from acc_pytest.reference.modules import OutlinedRecomputer
-from acc_pytest.reference.recomputation import LOOKING, Recomputation
+from acc_pytest.reference.modules import ModelRecomputer, OutlinedRecomputer
+from acc_pytest.reference.recomputation import LOOKING, Recomputation, Recomputer
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.newer import caches_have_layers, experts_are_one_module
 
 Spoil = Callable[[Any], None]
 Found = dict[str, Recomputation]
+Maker = Callable[[Plan, Path], Recomputer]
 
 
 def network() -> Any:
@@ -73,19 +74,23 @@ class Dumps:
             module(torch.arange(20)[None])
         return handle.dump_path
 
-    def found(self, golden: Path, mine: Path) -> Found:
+    def found(self, golden: Path, mine: Path, by: Maker | None = None) -> Found:
         """What is found of each tensor that is none of what the run was fed."""
         plan = make_plan(Settings.from_values({"golden": str(golden), "mine": str(mine)}))
-        computer = recomputer(plan, golden)
+        computer = (by or outlined)(plan, golden)
         numbers = [number for number, pair in enumerate(plan.pairs) if not pair.fed]
         self.golden = {plan.pairs[number].id: computer.of_golden(number) for number in numbers}
         return {plan.pairs[number].id: computer.of_pair(number) for number in numbers}
 
 
-def recomputer(plan: Plan, golden: Path) -> OutlinedRecomputer:
+def outlined(plan: Plan, golden: Path) -> OutlinedRecomputer:
     outline = outline_of(golden)
     assert outline is not None
     return OutlinedRecomputer(plan, outline, replace(LOOKING, measured=True))
+
+
+def by_model(plan: Plan, golden: Path) -> ModelRecomputer:
+    return ModelRecomputer(plan, network(), LOOKING)
 
 
 @pytest.fixture(scope="module")
@@ -280,12 +285,13 @@ class Sharded:
             torch.save(tensor.clone(), home / "0" / name)
 
 
+@pytest.mark.parametrize("by", [outlined, by_model])
 @pytest.mark.parametrize(
     ("kind", "factor"),
     [("Linear", 1.0), ("Linear", 1.02), ("RowParallelLinear", 1.0), ("RowParallelLinear", 1.02)],
 )
 def test_layers_over_ranks_are_held_to_golden_whole(
-    dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, kind: str, factor: float
+    dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, kind: str, factor: float, by: Maker
 ) -> None:
     sharded, weights = Sharded(mine, tmp_path, kind), network()
     for layer in range(2):
@@ -297,7 +303,7 @@ def test_layers_over_ranks_are_held_to_golden_whole(
         parts = [(x.double() @ w.T * factor**layer).bfloat16() for x, w in zip(given, columns)]
         sharded.replace(f"{down}/input_0.pth", list(given))
         sharded.replace(f"{down}/output.pth", parts)
-    found = dumps.found(golden, sharded.root)
+    found = dumps.found(golden, sharded.root, by)
     assert found["self_attn.q_proj"].outcome == found["self_attn.q_proj.2"].outcome == "right"
     assert found["mlp.down_proj"].outcome == "right"
     assert found["mlp.down_proj.2"].outcome == ("right" if factor == 1.0 else "wrong")
