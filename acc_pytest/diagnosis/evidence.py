@@ -200,7 +200,8 @@ class PairEvidence:
         if len(inputs) < len(parent_errors) or state.replayed == "wrong":
             return None
         if not state.compared and not state.failing:
-            return _joined(inputs) if inputs else None
+            chosen = self._chosen(state, verified=False) if state.shapes_differ else None
+            return chosen or (_joined(inputs) if inputs else None)
         if self._plan.pairs[number].fed and not inputs:
             return _NONE if not state.failing and state.error is None else None
         source_errors = [self._error(source) for source in self._sources(state)]
@@ -213,7 +214,7 @@ class PairEvidence:
         recomputed, verified = self._computed(state)
         if recomputed.outcome == "wrong":
             return None
-        if state.error is None or state.shapes_differ:
+        if state.error is None or state.shapes_differ or state.whole_numbers:
             return self._chosen(state, verified)
         error = self._explained(state, recomputed, inputs, verified)
         needed = min(state.needed, state.needed_of_right) if verified else state.needed
@@ -267,22 +268,32 @@ class PairEvidence:
 
     def _chosen(self, state: PairState, verified: bool) -> _Error | None:
         """The error of whole numbers, other shapes, and rows of one expert: golden's choice, or another that
-        rounding made above. Of the latter nothing can be measured."""
-        if not state.failing:
+        rounding made above. Of the latter nothing can be measured. Whole numbers that a right operator made
+        of inputs that are off by rounding are such a choice, whatever they count."""
+        if not state.failing and not state.shapes_differ:
             return _NONE
         pair = self._plan.pairs[state.number]
         parents = self._plan.parents[state.number]
-        follows = any(is_choice(self._plan.pairs[parent]) and self._is_another(parent) for parent in parents)
-        chooses = state.error is None and is_choice(pair) and verified
+        follows = any(
+            self._is_another(parent) if is_choice(self._plan.pairs[parent]) else self._has_other_rows(parent)
+            for parent in parents
+        )
+        chooses = verified and (state.whole_numbers or (state.error is None and is_choice(pair)))
         if not chooses and not (follows and (state.shapes_differ or self._experts.holds(pair))):
             return None
         self._lifted.add(state.number)
         return _NONE
 
+    def _has_other_rows(self, number: int) -> bool:
+        """Whether a pair has another shape because a choice above is another."""
+        state = self._judged(number)
+        return number in self._lifted and state is not None and state.shapes_differ
+
     def _is_another(self, choice: int) -> bool:
-        """Whether mine chose otherwise, as a tie or as rounding above lets it."""
+        """Whether mine chose otherwise, as a tie, rounding above or the bound of its choices lets it."""
         state = self._judged(choice)
-        return choice in self._lifted or (state is not None and state.excused)
+        passes = state is not None and (state.excused or (bool(state.error) and not state.failing))
+        return choice in self._lifted or passes
 
 
 def _joined(errors: Sequence[_Error]) -> _Error:
@@ -331,7 +342,7 @@ class PairState:
     of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
     a failing pair hold, infinite where no T decides, `needed_of_right` the same where its operator is
     right on its own inputs; `cap` the largest T that may excuse it. `profiled` says that a noise run tells
-    how far right runs are off there.
+    how far right runs are off there, `whole_numbers` that both sides are whole numbers or truth values.
     """
 
     number: int
@@ -355,6 +366,7 @@ class PairState:
     allowed: float = math.inf
     cap: float = CAP
     profiled: bool = False
+    whole_numbers: bool = False
 
     @property
     def replayed(self) -> str:
@@ -379,8 +391,8 @@ class PairState:
         error = row.metrics.get(DISTANCE)
         declared = str(row.context.get("declared", ""))
         mine = declared if is_narrowed(row.mine.dtype, declared) else row.mine.dtype
-        formats = (by_name(dtype).format for dtype in (row.golden.dtype, mine))
-        roundoff = max((fmt.roundoff for fmt in formats if fmt is not None), default=0.0)
+        types = by_name(row.golden.dtype), by_name(mine)
+        roundoff = max((dtype.format.roundoff for dtype in types if dtype.format is not None), default=0.0)
         accumulated = row.context.get(ACCUMULATED)
         return cls(
             number,
@@ -404,6 +416,7 @@ class PairState:
             next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
             cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
             row.metrics.get("noise_error") is not None,
+            all(dtype.is_exact for dtype in types),
         )
 
 

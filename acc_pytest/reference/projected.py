@@ -35,6 +35,7 @@ from ..mapping.reconcile import open_pair
 from ..tensors.dtypes import FloatFormat, by_name, by_torch
 from ..tensors.projection import MOST_WIDTH, projection, signs
 from ..tensors.source import Source
+from .golden_model.models import is_linear
 from .recomputation import Recomputation
 from .rows import (
     HALVES_RATIO,
@@ -247,7 +248,7 @@ def layers_of_model(model: nn.Module) -> dict[str, ProjectedLinear]:
             None,
         )
         for name, linear in linears.items()
-        if isinstance(linear, nn.Linear) and not linear.weight.is_meta
+        if is_linear(linear) and not linear.weight.is_meta
     }
 
 

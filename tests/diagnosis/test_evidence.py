@@ -243,15 +243,26 @@ def chosen() -> Plan:
 
 
 def test_another_choice_that_rounding_made_explains_other_shapes_and_is_a_tie(chosen: Plan) -> None:
-    shapes = replace(
-        PairState.of(row_of(2, 0.5), 2), compared=False, shapes_differ=True, failing=True, error=None
-    )
+    apart = replace(PairState.of(row_of(2, 0.5), 2), compared=False, shapes_differ=True, error=None)
+    shapes = {number: replace(apart, number=number) for number in (2, 3)}
     for outcome, fails, lifted in (("r", True, 0.0), ("w", True, None), ("r", False, None)):
         choice = replace(
             PairState.of(row_of(1, 2.0 if fails else 0.0), 1), error=None, recomputed=recomputed(outcome)
         )
-        found, _ = evidence(chosen, (0.0, 0.0, 0.0), f"r{outcome}?", states={1: choice, 2: shapes})
-        assert found.lift(shapes) == lifted, (outcome, fails)
+        found, _ = evidence(chosen, (0.0,) * 4, f"r{outcome}??", states={1: choice, **shapes})
+        assert [found.lift(state) for state in shapes.values()] == [lifted] * 2, (outcome, fails)
+    within = replace(PairState.of(row_of(1, 0.5), 1), error=0.1, failing=False)
+    found, _ = evidence(chosen, (0.0,) * 4, "rr??", states={1: within, **shapes})
+    assert found.lift(shapes[2]) == 0.0, "mine chose otherwise within the bound of its choices"
+
+
+def test_whole_numbers_of_a_right_operator_whose_inputs_are_off_by_rounding_are_another_choice() -> None:
+    for dtype, outcome, lifted in (("int64", "r", 0.0), ("int64", "w", None), ("bfloat16", "r", None)):
+        row = row_of(1, 2.0)
+        row = replace(row, golden=replace(row.golden, dtype=dtype), mine=replace(row.mine, dtype=dtype))
+        numbers = replace(PairState.of(row, 1), error=9.0, needed=math.inf, recomputed=recomputed(outcome))
+        found, _ = evidence(CHAIN, (0.0, 0.0), f"r{outcome}", states={1: numbers})
+        assert found.lift(numbers) == lifted, (dtype, outcome)
 
 
 def test_what_an_earlier_run_lifted_stands() -> None:

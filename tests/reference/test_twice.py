@@ -163,6 +163,17 @@ def test_what_only_mine_cannot_hold_is_wrong(value: float) -> None:
     assert judged(ROUNDED, fine, rounded).detail == "1 of 8192 elements should not be finite"
 
 
+def test_a_mask_may_lie_on_another_of_equal_elements() -> None:
+    fine, rounded, mine = FINE.clone(), ROUNDED.clone(), ROUNDED.clone()
+    fine[0, 0] = rounded[0, 1] = mine[0, 1] = -math.inf
+    assert judged(mine, fine, rounded).outcome == "right"
+    rounded[0] = ROUNDED[0]
+    rounded[0, 0] = -math.inf
+    assert judged(mine, fine, rounded).why == "it masks other elements, which it may among equal ones"
+    mine[0, 2] = -math.inf
+    assert judged(mine, fine, rounded).outcome == "wrong"
+
+
 def test_an_overflow_of_float16_is_one_in_mine_too() -> None:
     fine = torch.tensor([70000.0, 1.0], dtype=torch.float64)
     assert judged(fine.half(), fine, fine.half()).outcome == "right"

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -200,6 +200,11 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
         model = _empty_model(outline)
     _fill(model, outline)
     return model.eval()
+
+
+def is_linear(module: nn.Module | None) -> TypeGuard[nn.Linear]:
+    """Whether a module gives the product of its weight and nothing else: a subclass may route by it."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
 
 
 def _model_class(name: str) -> Any:

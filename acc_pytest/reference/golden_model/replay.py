@@ -47,7 +47,7 @@ from .calls import (
     starts_at_zero,
     with_results,
 )
-from .models import EAGER, ModelCopy, Nudge
+from .models import EAGER, ModelCopy, Nudge, is_linear
 from .traced import TracedModule
 
 _KEPT = 1 << 20
@@ -150,7 +150,7 @@ class StepReplay:
     def in_halves(self, call: ModuleCall, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
         """A product whose two halves are rounded to `dtype` and added up; `None` of other modules."""
         module = self._fine.modules[call.module]
-        if not isinstance(module, nn.Linear) or len(call.inputs) != 1 or not dtype.is_floating_point:
+        if not is_linear(module) or len(call.inputs) != 1 or not dtype.is_floating_point:
             return None
         (ref,) = call.inputs.values()
         half = module.in_features // 2
