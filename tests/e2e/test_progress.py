@@ -12,6 +12,7 @@ import acc_pytest.reporting.progress
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.texts import LONGEST, columns
 from acc_pytest.running.distribution import while_it_lasts
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, dump_options
 
@@ -100,7 +101,8 @@ def blocks(result: pytest.RunResult) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("-v", "-rA"), ("-q",), ("--tb=short",), ("--tb=line",), ("--tb=no", "-rA", "-v")]
+    "words",
+    [(), ("-v", "-rA"), *map(slow, (("-q",), ("--tb=short",), ("--tb=line",))), ("--tb=no", "-rA", "-v")],
 )
 def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
     result = acc(faulty, "-oacc_inherited=fail", *words, columns=80)

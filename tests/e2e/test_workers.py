@@ -41,6 +41,7 @@ def torch_of_workers(home: Path) -> list[str]:
     return [file.read_text() for file in home.glob("gw*")]
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_pair_does_without_torch(clean: DemoPaths, pytester: pytest.Pytester) -> None:
     """In programs that nobody has given torch (`python_with_torch`)."""
     pytester.makeconftest(NOTES_TORCH)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest import DumpConfig, compare, open_dump, register_hook
+from tests.slow import slow
 
 transformers = pytest.importorskip("transformers")
 Tensors = dict[str, torch.Tensor]
@@ -88,7 +89,7 @@ def renamed(name: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("fault", [slow(False), True])
 @pytest.mark.parametrize("names", ["equal", "llama.cpp"])
 def test_a_right_port_is_green_and_the_fault_the_only_root(
     golden: str, model: torch.nn.Module, tmp_path: Path, names: str, fault: bool

@@ -35,6 +35,7 @@ from acc_pytest.reference.recomputation import LOOKING, Recomputation
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.newer import caches_have_layers, experts_are_one_module
+from tests.slow import slow
 
 Spoil = Callable[[Any], None]
 Found = dict[str, Recomputation]
@@ -273,7 +274,7 @@ class Sharded:
             torch.save(tensor.clone(), home / "0" / name)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.02])
+@pytest.mark.parametrize("factor", [slow(1.0), 1.02])
 def test_layers_over_ranks_are_held_to_golden_whole(
     dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, factor: float
 ) -> None:
@@ -337,7 +338,7 @@ def experts(way: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["", "eager"])
-@pytest.mark.parametrize(("factor", "wrong"), [(1.0, set()), (1.01, {"mlp.experts"})])
+@pytest.mark.parametrize(("factor", "wrong"), [slow(1.0, set()), (1.01, {"mlp.experts"})])
 def test_experts_in_one_tensor_are_computed_with_their_weights(
     tmp_path: Path, way: str, factor: float, wrong: set[str]
 ) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.slow import slow
+
 pytest.importorskip("transformers")
 
 from acc_pytest.errors import SettingsError
@@ -209,7 +211,9 @@ def run(name: str, fault: Fault | None) -> tuple[tuple[str, ...], list[Written]]
     return mine.faulty, probes
 
 
-@pytest.fixture(scope="module", params=list(NO_PLACE))
+@pytest.fixture(
+    scope="module", params=[name if name in ("llama", "bloom") else slow(name) for name in NO_PLACE]
+)
 def clean(request: pytest.FixtureRequest) -> tuple[str, list[Written]]:
     return request.param, run(request.param, None)[1]
 
