@@ -153,7 +153,7 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
     skipped: set[int] = set()
     in_functions: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             skipped |= {id(child) for child in ast.walk(node)}
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             in_functions |= {id(child) for child in ast.walk(node)}

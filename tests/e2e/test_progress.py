@@ -34,7 +34,7 @@ def counts(result: pytest.RunResult) -> list[int]:
 
 
 @pytest.mark.usefixtures("_always")
-@pytest.mark.parametrize("words", [(), ("-v",), ("-q",)])
+@pytest.mark.parametrize("words", [(), slow(("-v",)), slow(("-q",))])
 def test_lines_stand_between_those_of_pytest(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
     result = acc(faulty, *words, "--tb=no")
     assert counts(result) == sorted(set(counts(result)))

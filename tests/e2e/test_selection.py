@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
+from tests.slow import slow
 
 from .conftest import TWO_WORKERS, Run, dump_options, ids, small_demo
 
@@ -319,7 +320,9 @@ def test_a_run_of_everything_in_every_worker_is_refused(acc: Run, clean: DemoPat
     result.stderr.fnmatch_lines(["ERROR: --dist each runs every comparison *; use --dist load*"])
 
 
-@pytest.mark.parametrize("words", [("-p", "no:terminal"), ("-p", "no:cacheprovider"), ("-p", "no:junitxml")])
+@pytest.mark.parametrize(
+    "words", [("-p", "no:terminal"), slow(("-p", "no:cacheprovider")), slow(("-p", "no:junitxml"))]
+)
 def test_without_plugins_of_pytest_the_verdict_is_the_same(
     acc: Run, faulty: DemoPaths, words: tuple[str, ...]
 ) -> None:

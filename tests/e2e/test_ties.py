@@ -88,6 +88,7 @@ def test_workers_and_stored_rows_say_the_same(acc: Run, tied: DemoPaths, pyteste
     assert line in stored.outlines
 
 
+@pytest.mark.slow
 def test_a_pair_alone_comes_after_the_tie_as_well(acc: Run, tied: DemoPaths) -> None:
     acc(tied)
     note = re.compile("([0-9]+) of 33 tokens come after a tie")

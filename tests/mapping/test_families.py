@@ -207,7 +207,7 @@ def test_a_gradient_is_computed_of_what_arrives_and_of_what_the_forward_call_hel
     "parallel",
     [
         Run(tokens=5),
-        Run(tokens=1, steps=2, step=1),
+        slow(Run(tokens=1, steps=2, step=1)),
         Run(tokens=8, batch=3),
         slow(Run(ranks=16, tokens=1, batch=2, steps=2, step=1)),
     ],

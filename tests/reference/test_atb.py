@@ -235,7 +235,7 @@ class Scaled:
             self._weight.copy_(self._right)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [slow(1), 2])
 def test_a_right_run_is_right_beside_golden(bench: Bench, ranks: int) -> None:
     run = bench.run(ranks)
     assert not [one.detail for one in run.outcomes if one.outcome == "wrong"]

@@ -208,7 +208,7 @@ LYING = st.builds(
 @given(
     st.lists(LYING, min_size=1, max_size=4), st.integers(0, 700), st.lists(NUMBERS.filter(abs), max_size=2)
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_ge_records_that_lie_take_no_memory(
     tmp_path_factory: pytest.TempPathFactory, tensors: list[GeTensor], held: int, buffers: list[int]
 ) -> None:

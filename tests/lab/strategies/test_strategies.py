@@ -25,7 +25,7 @@ from tests.slow import slow
 from .oracles import disagreements, expected, with_oracle
 
 few = settings(
-    max_examples=int(os.environ.get("ACC_TEST_EXAMPLES", "10")),
+    max_examples=int(os.environ.get("ACC_TEST_EXAMPLES", "6")),
     deadline=None,
     database=None,
     derandomize=True,

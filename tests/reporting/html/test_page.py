@@ -421,14 +421,17 @@ def codes() -> Iterator[str]:
     """The templates of all reasons that the package makes."""
     paths = set(PACKAGE.rglob("*.py")) - {Path(reason_module.__file__)}
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
-    constants = [named for tree in trees for named in _constants(tree)]
+    constants: dict[str, list[str]] = {}
+    for tree in trees:
+        for name, value in _constants(tree):
+            constants.setdefault(name, []).append(value)
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CODED:
                 code = node.args[0]
                 branches = (code.body, code.orelse) if isinstance(code, ast.IfExp) else (code,)
                 for branch in branches:
-                    known = [value for name, value in constants if name == ast.unparse(branch)]
+                    known = constants.get(ast.unparse(branch), [])
                     assert isinstance(branch, ast.Constant) or known, ast.unparse(code)
                     yield from [str(branch.value)] if isinstance(branch, ast.Constant) else known
 

@@ -25,7 +25,7 @@ from .stand_in import Config, Module
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", slow("bfloat16")])
 @pytest.mark.parametrize("name", list(GOLDEN))
 def test_prefill_and_decode_give_the_goldens_logits(name: str, dtype: str, ranks: int) -> None:
     mine = LanguageModel.from_torch(GOLDEN[name](), runtime(ranks), dtype=dtype, tokens=16)
