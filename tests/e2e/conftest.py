@@ -24,16 +24,7 @@ for _module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
 Run = Callable[..., pytest.RunResult]
 
 
-UNUSED = (
-    "anyio",
-    "doctest",
-    "faulthandler",
-    "legacypath",
-    "pastebin",
-    "platformdirs",
-    "subtests",
-    "threadexception",
-)
+UNUSED = "anyio doctest faulthandler legacypath pastebin platformdirs subtests threadexception".split()
 """Plugins that no inner session needs. Each is looked through for hooks and fixtures in every session."""
 QUICKER = (
     "--assert=plain",

@@ -447,7 +447,6 @@ def test_without_golden_options_of_a_comparison_are_refused(dumps: Dumps, pytest
     result.stderr.fnmatch_lines(["*--acc-noise is for comparing with golden; add --acc-golden*"])
 
 
-@pytest.mark.slow
 def test_a_pair_beyond_its_bound_is_no_failure_where_every_operator_is_right(
     dumps: Dumps, replay: Replay, pytester: pytest.Pytester
 ) -> None:

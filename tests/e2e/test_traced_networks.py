@@ -179,7 +179,6 @@ def test_hostile_traces_run_nothing_and_are_named(
     assert not hasattr(torch.ops.aten, "zzz")
 
 
-@pytest.mark.slow
 def test_a_comparison_leaves_torchs_compiler_alone(golden: Path, right: Path, tmp_path: Path) -> None:
     """It takes a second to import, and modes for operators do so where nobody stops them."""
     code = (

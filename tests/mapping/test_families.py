@@ -45,6 +45,7 @@ NOISE = 16 * 2**-11 * math.sqrt(12)
 
 
 QUICK = ("llama", "gqa", "separate", "moe", "bloom-two-ranks", "chatglm-gqa-four-ranks")
+"""Every family, a pack, ranks and experts."""
 
 
 @pytest.fixture(scope="module", params=[*QUICK, *map(slow, [name for name in SPECS if name not in QUICK])])
