@@ -24,7 +24,10 @@ for _module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
 Run = Callable[..., pytest.RunResult]
 
 
-UNUSED = "anyio doctest faulthandler legacypath pastebin platformdirs subtests threadexception".split()
+UNUSED = (
+    *("anyio", "doctest", "faulthandler", "legacypath"),
+    *("pastebin", "platformdirs", "subtests", "threadexception"),
+)
 """Plugins that no inner session needs. Each is looked through for hooks and fixtures in every session."""
 QUICKER = (
     "--assert=plain",
