@@ -29,7 +29,7 @@ FAULTS = json.loads((PROBE / "E" / "faults.json").read_text())["faults"] if PROB
         slow("A/golden", "C/atb"),
         slow("A/golden", "D_e4/atb"),
         ("D_stats/golden", "D_stats/atb"),
-        ("A/golden", "A/golden"),
+        slow("A/golden", "A/golden"),
     ],
 )
 def test_clean_dumps_are_green(acc: Run, golden: str, mine: str) -> None:

@@ -93,6 +93,7 @@ def test_the_command_says_what_it_did_and_makes_it_undone(
     assert contents(Path("b")) == contents(name)
 
 
+@pytest.mark.slow
 def test_a_part_is_compared_as_it_is_in_the_whole(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester, capsys: Capture
 ) -> None:

@@ -45,7 +45,7 @@ def compared(runs: Path, mine: str, dtype: str, home: Path) -> tuple[int, str]:
         ("ort/f32.npz", ""),
         slow("ort/f16.npz", ""),
         slow("ort/int8dyn.npz", "int8"),
-        ("ort/int8qdq.npz", "int8"),
+        slow("ort/int8qdq.npz", "int8"),
         ("openvino/bf16.npz", "bf16"),
         ("executorch/right.npz", ""),
         slow("transformerlens/bridge_cache.pt", ""),
@@ -95,6 +95,7 @@ def test_values_saved_in_part_are_no_outputs_of_modules_around_them(runs: Path, 
     assert "mine 28 of 28" in output
 
 
+@pytest.mark.slow
 def test_heads_and_rows_of_llamacpp_are_compared_as_they_lie(runs: Path, tmp_path: Path) -> None:
     steps = [(runs / "llamacpp" / f"right_eval_step{step}.txt").read_text() for step in (0, 1)]
     (tmp_path / "run.log").write_text("build: 1 (abc)\n" + "".join(steps))

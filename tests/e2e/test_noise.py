@@ -397,7 +397,7 @@ def test_a_demo_is_judged_by_its_profile(
         assert roots[0] in paths.faulty
 
 
-@pytest.mark.parametrize("statistics", [0, 1])
+@pytest.mark.parametrize("statistics", [slow(0), 1])
 def test_a_golden_of_statistics_alone_has_the_noise_of_its_values(
     acc: Run, tmp_path: Path, statistics: int
 ) -> None:

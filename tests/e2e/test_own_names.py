@@ -38,7 +38,7 @@ def ports() -> Iterator[ModuleType]:
     ("family", "fault", "layers", "packed", "seed"),
     [
         slow("qwen2", "", (), True, 836390),
-        ("qwen2", "sign", (), True, 836390),
+        slow("qwen2", "sign", (), True, 836390),
         slow("starcoder2", "theta", (1,), True, 968669),
         slow("mistral", "residual", (0,), False, 694796),
         ("llama", "scale", (1,), False, 5),
@@ -111,7 +111,7 @@ def test_sequences_without_padding_meet_a_padded_batch(ports: ModuleType, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("fault", "packed"), [("", True), slow("", False), slow("scales", True), ("o_stale", False)]
+    ("fault", "packed"), [slow("", True), slow("", False), slow("scales", True), ("o_stale", False)]
 )
 def test_codes_of_weights_are_rounded_under_any_name(
     ports: ModuleType, tmp_path: Path, fault: str, packed: bool

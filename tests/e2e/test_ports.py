@@ -104,7 +104,8 @@ def unpacked(archive: str, home: Path) -> Path:
     return home / archive
 
 
-@pytest.mark.parametrize("fault", [slow(False), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [False, True])
 def test_a_port_with_names_of_its_own_is_mapped(fault: bool, tmp_path: Path) -> None:
     run_of("excuses/own_names.py", "fault" if fault else "clean", home=tmp_path)
     status, output = compared(tmp_path / "own" / "golden", tmp_path / "own" / "mine", tmp_path)

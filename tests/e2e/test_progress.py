@@ -111,6 +111,7 @@ def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str
     assert bool(blocks(result)) == (not any(word in words for word in ("--tb=line", "--tb=no")))
 
 
+@pytest.mark.slow
 def test_it_fits_with_workers_too(acc: Run, faulty: DemoPaths) -> None:
     result = acc(faulty, "-n", "1", "-rA", "-v", columns=80, subprocess=True)
     assert overlong(result) == []

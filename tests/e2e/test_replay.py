@@ -156,6 +156,7 @@ def test_a_fault_is_the_only_red_test_and_named(spoil: Spoil, dumps: Dumps, repl
     assert len(of_rows("verdict", lambda row: row["verdict"] == "fail")) == 1
 
 
+@pytest.mark.slow
 def test_without_replay_none_of_these_faults_is_seen(dumps: Dumps, replay: Replay) -> None:
     """They are inside the bounds of a comparison (but the token): else the test above would show little."""
     for spoil in FAULTS.keys() - {zeroed_token}:
@@ -328,7 +329,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
     return make_torchair_demo(tmp_path_factory.mktemp("graphs"), spec)
 
 
-@pytest.mark.parametrize("kind", ["ge", "fx"])
+@pytest.mark.parametrize("kind", ["ge", slow("fx")])
 def test_operators_of_graphs_are_right_or_wrong_on_their_own_inputs(
     kind: str, acc: Run, graphs: TorchairPaths, tmp_path: Path
 ) -> None:
@@ -378,7 +379,7 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("mine", ["right", "wrong"])
+@pytest.mark.parametrize("mine", [slow("right"), "wrong"])
 def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
     mine: str, cached: Path, replay: Replay
 ) -> None:
@@ -447,6 +448,7 @@ def test_without_golden_options_of_a_comparison_are_refused(dumps: Dumps, pytest
     result.stderr.fnmatch_lines(["*--acc-noise is for comparing with golden; add --acc-golden*"])
 
 
+@pytest.mark.slow
 def test_a_pair_beyond_its_bound_is_no_failure_where_every_operator_is_right(
     dumps: Dumps, replay: Replay, pytester: pytest.Pytester
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_skipped_root_excuses_nobody(acc: Run, early: DemoPaths, pytester: pyt
 
 
 @pytest.mark.parametrize(
-    ("outcome", "counted"), [("fail", "failed"), ("warn", "passed"), ("xfail", "xfailed")]
+    ("outcome", "counted"), [slow("fail", "failed"), ("warn", "passed"), slow("xfail", "xfailed")]
 )
 def test_what_becomes_of_inherited_failures_is_an_option(
     acc: Run, early: DemoPaths, outcome: str, counted: str
@@ -316,7 +316,7 @@ def sentence(bundle: Path) -> str:
     return str(json.loads((bundle / "repro.json").read_text())["sentence"])
 
 
-@pytest.mark.parametrize("standard", ["default", "torch"])
+@pytest.mark.parametrize("standard", ["default", slow("torch")])
 def test_a_root_fails_alone_with_the_numbers_of_the_run_and_passes_when_it_is_mended(
     acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, standard: str
 ) -> None:
@@ -484,8 +484,9 @@ ELSEWHERE = [
     ("bloom", 2, "all_reduce"),
     ("mixtral", 2, "stale_kv"),
 ]
+QUICK = EVERY_FAULT[::4]
 CASES = [
-    pytest.param(*case, dtype, marks=[pytest.mark.slow] if case in ELSEWHERE else [])
+    pytest.param(*case, dtype, marks=[pytest.mark.slow] if case not in QUICK else [])
     for case, dtype in zip((*EVERY_FAULT, *ELSEWHERE), itertools.cycle(("float16", "bfloat16")))
 ]
 """A sample: `benchmarks/detection.py` tries each fault in both dtypes and many more places."""

@@ -197,6 +197,7 @@ def test_workers_and_one_process_take_turns_at_lf(acc: Run, spoiled: DemoPaths) 
         assert "xfailed" not in again.parseoutcomes()
 
 
+@pytest.mark.slow
 def test_ff_runs_failures_first_and_gives_the_verdicts_of_any_order(acc: Run, spoiled: DemoPaths) -> None:
     first = acc(spoiled).parseoutcomes()
     for _ in range(2):
@@ -206,6 +207,7 @@ def test_ff_runs_failures_first_and_gives_the_verdicts_of_any_order(acc: Run, sp
         assert all(" FAILED" in line for line in tests[:STEPS])
 
 
+@pytest.mark.slow
 def test_sw_stays_at_the_first_failure_until_it_is_mended(
     acc: Run, spoiled: DemoPaths, made: tuple[DemoPaths, DemoPaths]
 ) -> None:

@@ -123,7 +123,9 @@ def test_what_lies_in_its_file_as_it_is_read_is_compared_without_torch(
     assert set(found.values()) == ({has_torch} if words else set())
 
 
-@pytest.mark.parametrize(("words", "seen"), [((), "1"), (("test_own.py",), "None")], ids=["alone", "beside"])
+@pytest.mark.parametrize(
+    ("words", "seen"), [((), "1"), slow(("test_own.py",), "None")], ids=["alone", "beside"]
+)
 def test_numpys_blas_starts_threads_only_beside_tests_of_peoples_own(
     words: tuple[str, ...], seen: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_workers_and_stored_rows_say_the_same(acc: Run, tied: DemoPaths, pyteste
     assert line in stored.outlines
 
 
+@pytest.mark.slow
 def test_a_pair_alone_comes_after_the_tie_as_well(acc: Run, tied: DemoPaths) -> None:
     acc(tied)
     note = re.compile("([0-9]+) of 33 tokens come after a tie")
@@ -123,6 +124,7 @@ def test_a_fault_below_a_tie_is_the_first_root(acc: Run, golden: Path, tmp_path:
     assert first.startswith("root cause: root.model.layers.1.mlp.experts ")
 
 
+@pytest.mark.slow
 def test_statistics_do_not_judge_what_a_tie_may_have_changed(acc: Run, tmp_path: Path) -> None:
     """Choices, and the calls of experts below them, are skipped with the reason; a fault is still red."""
     if not experts_are_one_module():

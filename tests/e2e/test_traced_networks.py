@@ -150,7 +150,7 @@ def code(at: int) -> list[Call]:
     [
         (code, "__getattribute__ is no operator of aten"),
         slow(lambda at: [call("torch.ones", [500_000_000])], "would take a tensor of 500000000 elements"),
-        (lambda at: [call("torch.ones", [20_000_000])] * 300, "would take a tensor of 20000000 elements"),
+        slow(lambda at: [call("torch.ones", [20_000_000])] * 300, "would take a tensor of 20000000 elements"),
         slow(lambda at: [call("os.system", "touch ran")], "os.system is no function of torch"),
     ],
     ids=["code", "large", "many", "command"],
@@ -179,6 +179,7 @@ def test_hostile_traces_run_nothing_and_are_named(
     assert not hasattr(torch.ops.aten, "zzz")
 
 
+@pytest.mark.slow
 def test_a_comparison_leaves_torchs_compiler_alone(golden: Path, right: Path, tmp_path: Path) -> None:
     """It takes a second to import, and modes for operators do so where nobody stops them."""
     code = (

@@ -125,7 +125,7 @@ def test_a_port_without_the_last_output_is_incomplete(golden: str, model: torch.
     assert "the last output of golden's model was not compared" in result.summary
 
 
-@pytest.mark.parametrize("wrapper", ["", "m."])
+@pytest.mark.parametrize("wrapper", [slow(""), "m."])
 @pytest.mark.parametrize("first", [False, True])
 def test_names_of_traced_operators_meet_modules_by_their_last_value(
     golden: str, model: torch.nn.Module, tmp_path: Path, wrapper: str, first: bool

@@ -34,7 +34,7 @@ GOLDEN_IS_LESS_EXACT = {
     197: "its golden adds 20 float16 updates to a few rows in float16, one after the other",
 }
 """Clean cases whose golden is further from the exact value than its threshold."""
-PARTS = 3
+PARTS = 6
 """All cases take four seconds."""
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -417,10 +418,15 @@ FIELDS = re.compile(r"\{[^{}]*\}")
 CODED = ("Reason", "sentence")
 
 
+@cache
+def package() -> dict[Path, ast.Module]:
+    """All modules of the package, parsed once."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+
+
 def codes() -> Iterator[str]:
     """The templates of all reasons that the package makes."""
-    paths = set(PACKAGE.rglob("*.py")) - {Path(reason_module.__file__)}
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    trees = [tree for path, tree in package().items() if path != Path(reason_module.__file__)]
     constants: dict[str, list[str]] = {}
     for tree in trees:
         for name, value in _constants(tree):
@@ -477,10 +483,7 @@ def test_every_code_has_a_chinese_sentence() -> None:
 def test_every_chinese_sentence_is_of_a_text_of_the_package() -> None:
     """What fails here is to be left out of acc_pytest/base/zh.json."""
     texts = {
-        node.value
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant)
+        node.value for tree in package().values() for node in ast.walk(tree) if isinstance(node, ast.Constant)
     }
     assert set(catalogue()) - texts == set()
 

@@ -397,7 +397,7 @@ def test_a_linear_is_off_by_half_a_level_of_weight_and_activation_at_most(name: 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", slow("bfloat16")])
 @pytest.mark.parametrize("name", ["llama", "llama-gqa", "llama-biases", "qwen2", "glm"])
 def test_the_logits_are_off_by_what_the_linears_lose(name: str, dtype: str, ranks: int) -> None:
     """The four linears of a layer add up at worst, layers (and the ends) are independent."""
