@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -418,9 +417,8 @@ FIELDS = re.compile(r"\{[^{}]*\}")
 CODED = ("Reason", "sentence")
 
 
-@cache
 def package() -> dict[Path, ast.Module]:
-    """All modules of the package, parsed once."""
+    """All modules of the package, parsed."""
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
 
 
