@@ -110,7 +110,7 @@ def test_operators_of_a_right_run_make_golden_of_its_inputs(
     planned, _ = bench.plan(name, ranks, family)
     found = outcomes(planned)
     assert {outcome for each in found.values() for outcome in each} == {"right"}
-    assert len(found) > 30
+    assert len(found) > 25  # of one layer
 
 
 @pytest.mark.parametrize(
