@@ -149,28 +149,31 @@ def imports() -> tuple[Import, ...]:
 def imports_of(module: str, path: Path) -> Iterator[Import]:
     """Imports of a module, those of this package and pytest."""
     package = path.relative_to(PACKAGE).parent.parts
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped: set[int] = set()
-    in_functions: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            skipped |= {id(child) for child in ast.walk(node)}
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            in_functions |= {id(child) for child in ast.walk(node)}
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
+    for node, in_function in statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [node.module])))
             for alias in node.names:
                 name = f"{base}.{alias.name}".lstrip(".")
                 imported = name if name in modules() else base
                 if imported != module:  # `from . import submodule` in an `__init__`
-                    yield Import(imported, module, node.lineno, id(node) in in_functions)
+                    yield Import(imported, module, node.lineno, in_function)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
             if any(name.split(".")[0] == "pytest" for name in names):
-                yield Import("pytest", module, node.lineno, id(node) in in_functions)
+                yield Import("pytest", module, node.lineno, in_function)
+
+
+def statements(node: ast.AST, in_function: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """All statements but those that only type checkers read, and whether each is inside a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr) or (
+            isinstance(child, ast.If)
+            and isinstance(child.test, ast.Name)
+            and child.test.id == "TYPE_CHECKING"
+        ):
+            continue
+        yield child, in_function
+        yield from statements(child, in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

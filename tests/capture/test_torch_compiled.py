@@ -12,6 +12,7 @@ import torch
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import CaptureError
+from tests.slow import slow
 
 from .models import Stack, files, tensor
 
@@ -51,7 +52,7 @@ def plain_files(path: Path) -> list[str]:
     return files(handle.dump_path)
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["first call is dumped", "compiled before"])
+@pytest.mark.parametrize("before", [False, slow(True)], ids=["first call is dumped", "compiled before"])
 @pytest.mark.parametrize("part", ["whole", "in place", "layer"])
 def test_a_compiled_model_is_dumped_like_the_eager_one_and_compiled_again_after(
     tmp_path: Path, part: str, before: bool

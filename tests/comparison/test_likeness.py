@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from acc_pytest import DumpConfig, compare, register_hook
 from acc_pytest.running.direct import Outcome
+from tests.slow import slow
 
 Tensor = torch.Tensor
 Change = Callable[[Tensor], Tensor]
@@ -99,8 +100,8 @@ def gives(module: str, change: Change) -> Spoil:
     ("change", "sentence"),
     [
         (lambda y: y * 1.277, "it is golden times 1.277, but for "),
-        (lambda y: -y, "it is golden times -1"),
-        (lambda y: y.roll(1, 1), "each row is golden's row before it"),
+        slow(lambda y: -y, "it is golden times -1"),
+        slow(lambda y: y.roll(1, 1), "each row is golden's row before it"),
         (lambda y: torch.cat([y[:, 1:], y[:, :1]], 1), "each row is golden's row after it"),
         (
             lambda y: torch.cat([y[..., 32:], y[..., :32]], -1),
@@ -127,8 +128,8 @@ def test_a_root_is_said_to_be_golden_but_for_what_differs(
     "change",
     [
         lambda y: y + 0.05 * y.roll(7, -1),
-        lambda y: y * torch.linspace(0.8, 1.2, 64),
-        torch.zeros_like,
+        slow(lambda y: y * torch.linspace(0.8, 1.2, 64)),
+        slow(torch.zeros_like),
         lambda y: y.roll(1, 1) + 0.5 * y.flip(-1),
     ],
 )
@@ -182,11 +183,13 @@ def narrow(dtype: torch.dtype) -> Spoil:
             products_of(10),
             "19 of 19 linear layers are off on their own inputs, by 0.00027 alike, as products",
         ),
-        (products_of(7), "19 of 19 linear layers are off on their own inputs, by 0.0021 alike, as products"),
-        (weights_of(8), "19 of 19 weights are off, by 0.0038 alike, as weights quantised to int8 are"),
+        slow(
+            products_of(7), "19 of 19 linear layers are off on their own inputs, by 0.0021 alike, as products"
+        ),
+        slow(weights_of(8), "19 of 19 weights are off, by 0.0038 alike, as weights quantised to int8 are"),
         (weights_of(4), "19 of 19 weights are off, by 0.066 alike, as weights quantised to int4 are"),
         (narrow(torch.bfloat16), "the values of mine fit bfloat16 in "),
-        (narrow(torch.float16), "the values of mine fit float16 in "),
+        slow(narrow(torch.float16), "the values of mine fit float16 in "),
     ],
     ids=["TF32", "bfloat16 products", "int8", "int4", "bfloat16 values", "float16 values"],
 )

@@ -20,6 +20,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.view import Diagnosis
 from tests.newer import computes_half
+from tests.slow import slow
 
 WIDTH, EXPERTS, LENGTH, TIED = 64, 4, 12, 5
 SHARP = 20.0
@@ -218,8 +219,8 @@ def test_without_near_values_another_expert_is_the_root(compare: Compare) -> Non
     ("name", "root"),
     [
         ("mlp.experts", "root.layers.0.mlp.experts"),
-        ("self_attn.o_proj", "root.layers.0.self_attn.o_proj"),
-        ("post_norm", "root.layers.0.post_norm"),
+        slow("self_attn.o_proj", "root.layers.0.self_attn.o_proj"),
+        slow("post_norm", "root.layers.0.post_norm"),
     ],
 )
 def test_a_fault_of_all_tokens_in_the_layer_of_the_tie_is_the_first_root(
@@ -232,8 +233,8 @@ def test_a_fault_of_all_tokens_in_the_layer_of_the_tie_is_the_first_root(
 @pytest.mark.parametrize(
     ("tied", "name"),
     [
-        (TIED, "mlp.experts"), (TIED, "self_attn.o_proj"), (TIED, "input_norm"), (TIED, "mlp"),
-        (0, "mlp.experts"), (0, "input_norm"), (0, "mlp"),
+        (TIED, "mlp.experts"), slow(TIED, "self_attn.o_proj"), (TIED, "input_norm"), slow(TIED, "mlp"),
+        (0, "mlp.experts"), slow(0, "input_norm"), slow(0, "mlp"),
     ],
 )  # fmt: skip
 def test_a_fault_below_a_tie_is_still_the_first_root(compare: Compare, tied: int, name: str) -> None:
@@ -242,7 +243,7 @@ def test_a_fault_below_a_tie_is_still_the_first_root(compare: Compare, tied: int
     assert compared.roots[0] == f"root.layers.1.{name}"
 
 
-@pytest.mark.parametrize("token", [0, TIED - 1, TIED + 1])
+@pytest.mark.parametrize("token", [slow(0), TIED - 1, slow(TIED + 1)])
 def test_a_fault_at_another_token_is_still_the_first_root(compare: Compare, token: int) -> None:
     compared = compare(lambda network: scaled(layer_of(network, 1).self_attn.o_proj, -1.0, token))
     assert compared.roots[0] == "root.layers.1.self_attn.o_proj"

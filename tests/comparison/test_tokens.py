@@ -35,6 +35,7 @@ from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Diagnosis
 from acc_pytest.tensors.source import PickedColumns, PickedRows, TensorSource
 from tests.newer import scaled_attention
+from tests.slow import slow
 
 SIDE = Operand("n", "n", "Linear", "output[0]", ())
 PAIR = Pair("p", 0, None, "op", "layers.0", 1, 0, "name", "", SIDE, SIDE)
@@ -222,11 +223,11 @@ MLP = "root.model.layers.1.mlp"
 
 
 def network(kind: str, attention: str, dtype: torch.dtype = torch.float32) -> Any:
-    """Three layers whose weights bfloat16 holds."""
+    """Two layers whose weights bfloat16 holds."""
     transformers = pytest.importorskip("transformers")
     scaled_attention()
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3}
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "pad_token_id": 0}
     config = getattr(transformers, f"{kind}Config")(**sizes)
     config._attn_implementation = attention
@@ -288,7 +289,7 @@ def compared(
     return *run(found), found
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, slow(torch.float32)], ids=str)
 @pytest.mark.parametrize("kind", ["Llama", "Mixtral"])
 def test_rows_of_padding_are_not_judged(tmp_path: Path, kind: str, dtype: torch.dtype) -> None:
     rows, diagnosis, found = compared(tmp_path, kind, dtype)
@@ -308,7 +309,7 @@ def test_rows_of_padding_are_not_judged(tmp_path: Path, kind: str, dtype: torch.
 @pytest.mark.parametrize(
     "fault",
     [
-        lambda made: made * 1.5,
+        slow(lambda made: made * 1.5),
         lambda made: torch.cat([made[:, :7], made[:, 7:8] * 1.5, made[:, 8:]], 1),
     ],
     ids=["all tokens", "token 7 of each sequence"],
@@ -350,7 +351,7 @@ def test_experts_of_padding_may_be_others(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("call", [0, 2])
+@pytest.mark.parametrize("call", [slow(0), 2])
 def test_a_fault_of_one_expert_is_red_though_padding_is_elsewhere(tmp_path: Path, call: int) -> None:
     count = [0]
 

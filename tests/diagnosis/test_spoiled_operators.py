@@ -9,6 +9,7 @@ import pytest
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
+from tests.slow import slow
 
 PROGRAMS = Path(__file__).parents[3] / "shared" / "conformance" / "torchair" / "real_programs"
 pytestmark = pytest.mark.skipif(not PROGRAMS.exists(), reason="../shared/conformance is not there")
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.skipif(not PROGRAMS.exists(), reason="../shared/conform
     ("program", "fault", "operator"),
     [
         ("mlp", "matmul_spoiled", "MatMul"),
-        ("attn", "add_spoiled", "Add"),
-        ("attn", "transpose_3_spoiled", "Transpose_3"),
+        slow("attn", "add_spoiled", "Add"),
+        slow("attn", "transpose_3_spoiled", "Transpose_3"),
     ],
 )
 def test_a_spoiled_operator_is_the_only_root(program: str, fault: str, operator: str) -> None:

@@ -24,11 +24,17 @@ for _module in pkgutil.walk_packages(acc_pytest.__path__, "acc_pytest."):
 Run = Callable[..., pytest.RunResult]
 
 
+UNUSED = (
+    *("anyio", "doctest", "faulthandler", "legacypath"),
+    *("pastebin", "platformdirs", "subtests", "threadexception"),
+)
+"""Plugins that no inner session needs. Each is looked through for hooks and fixtures in every session."""
 QUICKER = (
     "--assert=plain",
     *("-p", "no:hypothesispytest"),
     *("-p", "no:logging"),
     *("-p", "no:unraisableexception"),
+    *(word for name in UNUSED for word in ("-p", f"no:{name}")),
     "-overbosity_assertions=1",  # failures with their details, as -v has them
 )
 """What inner sessions do without: pytest looks through the files of every installed package to rewrite

@@ -80,6 +80,7 @@ def test_worse_than_accepted_fails_within_its_threshold_until_all_is_accepted(
     assert content()["pairs"] == json.loads(KEPT["base"])["pairs"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("accepted")
 def test_workers_hold_pairs_against_the_same_files_and_write_the_same_rows(
     acc: Run, clean: DemoPaths

@@ -141,6 +141,7 @@ def gitlab(service: Service, *jobs: str, **more: str) -> dict[str, int]:
     return codes
 
 
+@pytest.mark.slow
 def test_github_refuses_a_pull_request_that_breaks_the_port(service: Service) -> None:
     subprocess.run(["patch", "-p1", "-i", "accuracy/broken.patch"], cwd=service.repository, check=True)
     assert github(service) == {"compare-1": 1, "compare-2": 1, "verdict": 1}
@@ -151,6 +152,7 @@ def test_github_refuses_a_pull_request_that_breaks_the_port(service: Service) ->
     assert told.endswith("-r accuracy/requirements.txt accuracy/acc_pytest-1.0-py3-none-any.whl")
 
 
+@pytest.mark.slow
 def test_gitlab_is_green_and_uses_the_baseline_that_was_accepted(service: Service) -> None:
     assert gitlab(service, "compare", "verdict") == {"compare-1": 0, "compare-2": 0, "verdict-1": 0}
     assert gitlab(service, "accept") == {"accept-1": 0}

@@ -11,6 +11,7 @@ import pytest
 
 import acc_pytest.cli
 from acc_pytest.commands.demo import MODELS
+from tests.slow import slow
 
 PROGRAMS = {"acc": ("-c", "import acc_pytest.cli; acc_pytest.cli.main()"), "pytest": ("-m", "pytest")}
 
@@ -48,11 +49,11 @@ DIRECTORIES = ["dumps/golden/", "dumps/mine/"]
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("acc co", ["compare", "convert"]),
+        slow("acc co", ["compare", "convert"]),
         ("acc compare -gp dumps/", DIRECTORIES),
-        ("acc demo --model ", list(MODELS)),
-        ("acc opcheck export --i", ["--ids", "--input"]),
-        ("pytest --acc-js", ["--acc-json"]),
+        slow("acc demo --model ", list(MODELS)),
+        slow("acc opcheck export --i", ["--ids", "--input"]),
+        slow("pytest --acc-js", ["--acc-json"]),
         ("pytest --acc-level ", ["all", "layer", "module", "op", "logits"]),
         ("pytest --acc-golden=dumps/m", ["--acc-golden=dumps/mine/"]),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
+from tests.slow import slow
 
 from .conftest import Run, read_rows
 
@@ -23,12 +24,12 @@ FAULTS = json.loads((PROBE / "E" / "faults.json").read_text())["faults"] if PROB
 @pytest.mark.parametrize(
     ("golden", "mine"),
     [
-        ("A/golden", "A/atb"),
+        slow("A/golden", "A/atb"),
         ("B_e2/golden", "B_e2/atb"),
-        ("A/golden", "C/atb"),
-        ("A/golden", "D_e4/atb"),
+        slow("A/golden", "C/atb"),
+        slow("A/golden", "D_e4/atb"),
         ("D_stats/golden", "D_stats/atb"),
-        ("A/golden", "A/golden"),
+        slow("A/golden", "A/golden"),
     ],
 )
 def test_clean_dumps_are_green(acc: Run, golden: str, mine: str) -> None:
@@ -37,7 +38,7 @@ def test_clean_dumps_are_green(acc: Run, golden: str, mine: str) -> None:
     assert result.parseoutcomes()["passed"] > 100
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["norm_eps", *map(slow, ("residual", "rope_sign"))])
 def test_a_fault_is_red_and_named(acc: Run, fault: str) -> None:
     result = acc(DemoPaths(PROBE / "A/golden", PROBE / "E" / fault), "--tb=no", "-q", "-rN")
     assert result.ret == 1

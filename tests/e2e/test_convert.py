@@ -62,6 +62,7 @@ def test_torch_and_atb(acc: Run, faulty: DemoPaths) -> None:
     check_equal(rows_of(acc, Path("kept_golden"), faulty.mine), run)
 
 
+@pytest.mark.slow
 def test_atb_against_itself(acc: Run, clean: DemoPaths) -> None:
     run = same(acc, clean.mine, clean.mine)
     assert {row.verdict for row in run.rows} == {"pass"}
@@ -72,6 +73,7 @@ def test_fx_and_ge(acc: Run, torchair: TorchairPaths) -> None:
     assert any(row.verdict == "fail" for row in run.rows)
 
 
+@pytest.mark.slow
 def test_ge_and_ge(acc: Run, torchair: TorchairPaths) -> None:
     run = same(acc, torchair.unfused, torchair.mine)
     assert any(row.verdict == "fail" for row in run.rows)
@@ -91,6 +93,7 @@ def test_the_command_says_what_it_did_and_makes_it_undone(
     assert contents(Path("b")) == contents(name)
 
 
+@pytest.mark.slow
 def test_a_part_is_compared_as_it_is_in_the_whole(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester, capsys: Capture
 ) -> None:

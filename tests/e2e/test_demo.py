@@ -11,6 +11,7 @@ from acc_pytest import cli
 from acc_pytest.commands.demo import MODELS
 from acc_pytest.lab.atb import FAULTS
 from acc_pytest.lab.demo.make import FAMILIES
+from tests.slow import slow
 
 from .conftest import QUICKER
 
@@ -48,7 +49,7 @@ def test_the_printed_command_compares_again(pytester: pytest.Pytester, capsys: C
     result.stdout.fnmatch_lines([f"root cause: {name} *"])
 
 
-@pytest.mark.parametrize("fault", ["rope_sign", "bias", "all_reduce", "int8_scale"])
+@pytest.mark.parametrize("fault", ["rope_sign", *map(slow, ("bias", "all_reduce", "int8_scale"))])
 def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) -> None:
     assert demo("--fault", fault) == 1
     out = capsys.readouterr().out
@@ -56,6 +57,7 @@ def test_a_fault_is_red_and_named_by_the_summary(fault: str, capsys: Capture) ->
     assert f"root cause: {said.split()[4]} " in out
 
 
+@pytest.mark.slow
 def test_a_fault_at_one_step_leaves_the_steps_before_green(capsys: Capture) -> None:
     assert demo("--fault", "scale", "--fault-step", "1", steps=1) == 1
     assert "step 1" in capsys.readouterr().out.split("root cause: ")[1].splitlines()[0]
@@ -68,7 +70,7 @@ def test_the_faults_are_listed_one_a_line(capsys: Capture) -> None:
     assert len(names) >= 15
 
 
-@pytest.mark.parametrize("model", ["bloom", "chatglm", "qwen", "moe", "llama-int8"])
+@pytest.mark.parametrize("model", ["bloom", "moe", *map(slow, ("chatglm", "qwen", "llama-int8"))])
 def test_every_model_is_green(model: str, capsys: Capture) -> None:
     assert demo("--model", model) == 0
     assert " fail" not in capsys.readouterr().out.split("verdicts: ")[1].splitlines()[0]

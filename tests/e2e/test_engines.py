@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow
+
 ENGINES = Path(__file__).parents[3] / "shared" / "conformance" / "engines"
 pytestmark = [
     pytest.mark.skipif(not ENGINES.is_dir(), reason="needs ../shared/conformance/engines"),
@@ -41,14 +43,14 @@ def compared(runs: Path, mine: str, dtype: str, home: Path) -> tuple[int, str]:
     ("mine", "dtype"),
     [
         ("ort/f32.npz", ""),
-        ("ort/f16.npz", ""),
-        ("ort/int8dyn.npz", "int8"),
-        ("ort/int8qdq.npz", "int8"),
+        slow("ort/f16.npz", ""),
+        slow("ort/int8dyn.npz", "int8"),
+        slow("ort/int8qdq.npz", "int8"),
         ("openvino/bf16.npz", "bf16"),
         ("executorch/right.npz", ""),
-        ("transformerlens/bridge_cache.pt", ""),
+        slow("transformerlens/bridge_cache.pt", ""),
         ("llamacpp/right", "q4_1"),
-        ("llamacpp/right_eval_step0.txt", "q4_1"),
+        slow("llamacpp/right_eval_step0.txt", "q4_1"),
     ],
 )
 def test_a_right_run_is_green(runs: Path, mine: str, dtype: str, tmp_path: Path) -> None:
@@ -59,12 +61,12 @@ def test_a_right_run_is_green(runs: Path, mine: str, dtype: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("mine", "dtype"),
     [
-        ("ort/f32_fault.npz", ""),
+        slow("ort/f32_fault.npz", ""),
         ("ort/f16_fault.npz", ""),
-        ("openvino/bf16_fault.npz", "bf16"),
-        ("executorch/fault.npz", ""),
+        slow("openvino/bf16_fault.npz", "bf16"),
+        slow("executorch/fault.npz", ""),
         ("transformerlens/bridge_cache_fault.pt", ""),
-        ("llamacpp/fault", "q4_1"),
+        slow("llamacpp/fault", "q4_1"),
         ("llamacpp/fault_eval_step0.txt", "q4_1"),
     ],
 )
@@ -93,6 +95,7 @@ def test_values_saved_in_part_are_no_outputs_of_modules_around_them(runs: Path, 
     assert "mine 28 of 28" in output
 
 
+@pytest.mark.slow
 def test_heads_and_rows_of_llamacpp_are_compared_as_they_lie(runs: Path, tmp_path: Path) -> None:
     steps = [(runs / "llamacpp" / f"right_eval_step{step}.txt").read_text() for step in (0, 1)]
     (tmp_path / "run.log").write_text("build: 1 (abc)\n" + "".join(steps))
@@ -102,7 +105,7 @@ def test_heads_and_rows_of_llamacpp_are_compared_as_they_lie(runs: Path, tmp_pat
         assert "golden 106 of 116 nodes (91%), mine 102 of 102" in output
 
 
-@pytest.mark.parametrize("mine", ["ort/int8dyn.npz", "openvino/bf16.npz", "llamacpp/right"])
+@pytest.mark.parametrize("mine", [slow("ort/int8dyn.npz"), "openvino/bf16.npz", slow("llamacpp/right")])
 def test_an_unstated_precision_is_named_first(runs: Path, mine: str, tmp_path: Path) -> None:
     status, output = compared(runs, mine, "", tmp_path)
     summary = output[output.index(" acc-pytest ") :].splitlines()[1:]

@@ -18,6 +18,7 @@ from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.remote.keeping import keep
+from tests.slow import slow
 
 from .conftest import Run, read_rows
 
@@ -114,7 +115,7 @@ def test_what_computes_from_a_wrong_node_inherits(acc: Run, demo: TorchairPaths,
     assert {row["my_node"]: row["root"] for row in rows} == {"addmm": "addmm", "gelu": "addmm"}
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kept", [slow(False), True])
 def test_against_each_other_by_name_and_call(
     acc: Run, demo: TorchairPaths, tmp_path: Path, kept: bool
 ) -> None:

@@ -17,9 +17,10 @@ from acc_pytest.dumps.base import StepLabel
 from acc_pytest.lab.demo import DemoPaths
 from tests.capture.torchair.models import Attention
 from tests.newer import experts_are_one_module
+from tests.slow import slow
 
 from .conftest import Run, read_rows
-from .hf_models import ARCHITECTURES, DECODE_STEPS, HuggingFace, scratch
+from .hf_models import DECODE_STEPS, HuggingFace, scratch
 
 pytestmark = pytest.mark.usefixtures("replayed")
 
@@ -49,9 +50,9 @@ def share(operators: dict[tuple[StepLabel, str], bool]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "ranks", "steps", "layers"), [("float16", 1, DECODE_STEPS, 2), ("bfloat16", 2, 1, 1)]
+    ("dtype", "ranks", "steps", "layers"), [slow("float16", 1, DECODE_STEPS, 2), ("bfloat16", 2, 1, 1)]
 )
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["llama", "bloom", "mixtral", *map(slow, ("qwen", "glm"))])
 def test_a_clean_pair_is_mapped_and_green(
     name: str, dtype: str, ranks: int, steps: int, layers: int, hugging_face: HuggingFace
 ) -> None:
@@ -99,7 +100,7 @@ def test_a_dump_of_the_old_hooks_is_mapped_too(hugging_face: HuggingFace) -> Non
     assert not found.wrong
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("qwen", 2), ("bloom", 1)])
+@pytest.mark.parametrize(("name", "ranks"), [slow("qwen", 2), ("bloom", 1)])
 def test_the_whole_trip_is_green(
     name: str, ranks: int, hugging_face: HuggingFace, acc: Callable[..., pytest.RunResult]
 ) -> None:
@@ -138,9 +139,9 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        {"inner": "aot_eager"},
-        {"inner": torch.float64},
-        {"inner": torch.bfloat16, "bfloat16": True},
+        slow({"inner": "aot_eager"}),
+        slow({"inner": torch.float64}),
+        slow({"inner": torch.bfloat16, "bfloat16": True}),
         {"layout": "oldest"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),

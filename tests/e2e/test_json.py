@@ -87,6 +87,7 @@ def test_the_command_of_a_root_is_that_of_its_failure(
     assert kinds(again) == ["not_run"]
 
 
+@pytest.mark.slow
 def test_workers_write_the_same(acc: Run, faulty: DemoPaths) -> None:
     acc(faulty, "--acc-json=run.json", subprocess=True)
     serial = read("run.json")

@@ -16,6 +16,7 @@ from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.cli import main
 from acc_pytest.lab.demo import DemoPaths
 from tests.junit_schema import complaints
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, dump_options, ids, read_rows
 
@@ -163,7 +164,7 @@ def as_ever(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     "options",
     [
         (),
-        ("-o", "junit_family=xunit1", "-o", "junit_logging=all", "-o", "junit_duration_report=call"),
+        slow(("-o", "junit_family=xunit1", "-o", "junit_logging=all", "-o", "junit_duration_report=call")),
         ("--maxfail=1", "--durations=3"),
     ],
     ids=["plain", "all", "stopped"],

@@ -19,6 +19,7 @@ from acc_pytest.tensors import atb_bin
 from tests.dumps.msprobe_writer import RankWriter, record
 from tests.dumps.test_msprobe import Model
 from tests.dumps.tool_dumps import SglangWriter, debugged, tensor, two_layers, write_pass
+from tests.slow import slow
 
 from .conftest import QUICKER, ids, read_rows
 
@@ -247,7 +248,7 @@ WRITERS: dict[str, tuple[Write, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [slow(name) if n % 2 else name for n, name in enumerate(WRITERS)])
 def test_equal_dumps_are_green_and_a_fault_is_named(pytester: pytest.Pytester, name: str) -> None:
     write, root = WRITERS[name]
     here = pytester.path

@@ -106,6 +106,7 @@ def test_rows_are_judged_and_merged_again_there(
     (captured.out + captured.err).encode()
 
 
+@pytest.mark.slow
 def test_workers_in_a_directory_that_is_not_utf_8(there: DemoPaths, tmp_path: Path) -> None:
     """execnet sends the working directory, the arguments and `sys.path`, and all of them are such here."""
     home = tmp_path / GBK

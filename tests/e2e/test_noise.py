@@ -23,6 +23,7 @@ from acc_pytest.running.run import CHANNEL, AccRun, received
 from acc_pytest.session import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
 from tests.newer import computes_half
+from tests.slow import slow
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows, small_demo
 
@@ -314,6 +315,7 @@ def test_the_ini_file_can_leave_it_out(
     assert result.ret == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_with_torch")
 def test_stored_rows_and_workers_give_the_same(
     acc: Run, golden: Path, tmp_path: Path, pytester: pytest.Pytester
@@ -381,7 +383,7 @@ def test_the_command_refuses_golden_itself(
     assert "is golden itself; give another run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("fault", [None, Fault("residual", 0)])
+@pytest.mark.parametrize("fault", [slow(None), Fault("residual", 0)])
 def test_a_demo_is_judged_by_its_profile(
     acc: Run, tmp_path_factory: pytest.TempPathFactory, fault: Fault | None
 ) -> None:
@@ -395,7 +397,7 @@ def test_a_demo_is_judged_by_its_profile(
         assert roots[0] in paths.faulty
 
 
-@pytest.mark.parametrize("statistics", [0, 1])
+@pytest.mark.parametrize("statistics", [slow(0), 1])
 def test_a_golden_of_statistics_alone_has_the_noise_of_its_values(
     acc: Run, tmp_path: Path, statistics: int
 ) -> None:
@@ -480,7 +482,7 @@ def torchair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("golden_side", ["golden", "unfused"])
+@pytest.mark.parametrize("golden_side", [slow("golden"), "unfused"])
 def test_graphs_of_torchair_have_profiles_too(
     acc: Run, torchair: Path, tmp_path: Path, golden_side: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

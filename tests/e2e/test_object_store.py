@@ -120,6 +120,7 @@ def test_a_comparison_in_a_store_is_the_one_on_the_disk(
     assert read_rows()[0]["my_data_path"].startswith("s3://dumps/mine/")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_with_torch")
 def test_workers_read_the_store_too(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
     """They get paths of mirrors in the plan, and the caches that these are in."""
@@ -137,6 +138,7 @@ def test_what_was_read_once_is_not_read_again(compare: Compare, there: tuple[str
     assert wire.bytes_read == 0
 
 
+@pytest.mark.slow
 def test_no_more_is_read_than_what_is_compared(
     compare: Compare, wide: DemoPaths, store: ObjectStore, wire: Wire
 ) -> None:
@@ -148,6 +150,7 @@ def test_no_more_is_read_than_what_is_compared(
     assert wire.bytes_read <= 1.2 * payload
 
 
+@pytest.mark.slow
 def test_from_its_index_a_demo_of_small_tensors_takes_little_more_than_these(
     compare: Compare, store: ObjectStore, wire: Wire, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -218,6 +221,7 @@ def test_an_object_that_is_denied_makes_its_pair_red(
     assert any(row["verdict"] == "pass" for row in read_rows())
 
 
+@pytest.mark.slow
 def test_an_object_that_always_fails_costs_its_attempts_once(
     compare: Compare, there: tuple[str, str], wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +289,7 @@ def test_the_size_of_the_cache_is_a_size(compare: Compare, size: str) -> None:
         result.stderr.fnmatch_lines([f"ERROR: acc_cache_size must be a size such as 500M*, got {size}"])
 
 
+@pytest.mark.slow
 def test_places_of_one_dump_may_be_given_several_times_or_in_an_ini_file(
     compare: Compare, acc: Run, faulty: DemoPaths, store: ObjectStore, wire: Wire, pytester: pytest.Pytester
 ) -> None:
@@ -307,6 +312,7 @@ def test_places_of_one_dump_may_be_given_several_times_or_in_an_ini_file(
     assert verdicts() == here
 
 
+@pytest.mark.slow
 def test_an_index_is_made_by_a_command(
     compare: Compare, there: tuple[str, str], wire: Wire, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -244,6 +244,7 @@ def test_rules_hold_for_the_fixtures_too(pytester: pytest.Pytester, wrong: MadeD
     pytester.runpytest_inprocess(*QUICKER, "--acc-output=out").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_with_torch")
 def test_workers_of_xdist_ask_the_same_rules(pytester: pytest.Pytester, wrong: MadeDump) -> None:
     pytest.importorskip("xdist")

@@ -19,6 +19,7 @@ from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.reconcile import Opened, open_pair
 from acc_pytest.reporting.failure_text import LINES
 from acc_pytest.reporting.row import Row
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, ids, read_rows
 
@@ -369,8 +370,8 @@ DEFAULT = "-overbosity_assertions=0"
     [
         ((DEFAULT,), 5, LINES),
         (("-v", "-overbosity_assertions=auto", "--tb=short"), 5, LINES),
-        (("-v", "-overbosity_assertions=auto"), LINES + 1, 80),
-        ((DEFAULT, "--tb=long"), LINES + 1, 80),
+        slow(("-v", "-overbosity_assertions=auto"), LINES + 1, 80),
+        slow((DEFAULT, "--tb=long"), LINES + 1, 80),
         ((DEFAULT, "--tb=line"), 1, 1),
     ],
 )

@@ -17,6 +17,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.reference.known_by_values import KnownByValues
 from acc_pytest.reference.recomputation import StoredRecomputer
 from acc_pytest.running.direct import Outcome
+from tests.slow import slow
 
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")
 
@@ -36,10 +37,10 @@ def ports() -> Iterator[ModuleType]:
 @pytest.mark.parametrize(
     ("family", "fault", "layers", "packed", "seed"),
     [
-        ("qwen2", "", (), True, 836390),
-        ("qwen2", "sign", (), True, 836390),
-        ("starcoder2", "theta", (1,), True, 968669),
-        ("mistral", "residual", (0,), False, 694796),
+        slow("qwen2", "", (), True, 836390),
+        slow("qwen2", "sign", (), True, 836390),
+        slow("starcoder2", "theta", (1,), True, 968669),
+        slow("mistral", "residual", (0,), False, 694796),
         ("llama", "scale", (1,), False, 5),
     ],
 )
@@ -92,7 +93,7 @@ def compared(
     return acc_pytest.compare(str(home / "golden"), str(home / "mine"))
 
 
-@pytest.mark.parametrize("fault", ["", "heads"])
+@pytest.mark.parametrize("fault", [slow(""), "heads"])
 def test_sequences_without_padding_meet_a_padded_batch(ports: ModuleType, tmp_path: Path, fault: str) -> None:
     """Positions that have no name say where sequences begin."""
     from porting.styles import padded
@@ -109,7 +110,9 @@ def test_sequences_without_padding_meet_a_padded_batch(ports: ModuleType, tmp_pa
         assert ports.is_named(drawn, result.roots[0].name, result.roots[0].sentence)
 
 
-@pytest.mark.parametrize(("fault", "packed"), [("", True), ("", False), ("scales", True), ("o_stale", False)])
+@pytest.mark.parametrize(
+    ("fault", "packed"), [slow("", True), slow("", False), slow("scales", True), ("o_stale", False)]
+)
 def test_codes_of_weights_are_rounded_under_any_name(
     ports: ModuleType, tmp_path: Path, fault: str, packed: bool
 ) -> None:
@@ -138,7 +141,7 @@ def test_codes_of_weights_are_rounded_under_any_name(
     )
 
 
-@pytest.mark.parametrize("fault", ["", "heads"])
+@pytest.mark.parametrize("fault", [slow(""), "heads"])
 def test_chunks_meet_the_prompt_in_one_piece(ports: ModuleType, tmp_path: Path, fault: str) -> None:
     """No name tells of ids or positions: a chunk goes on where the other dump does."""
     from porting.styles import STEPS, Feed

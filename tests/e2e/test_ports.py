@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow
+
 PORTS = Path(__file__).parents[3] / "shared" / "conformance" / "ports"
 pytestmark = [
     pytest.mark.skipif(not PORTS.is_dir(), reason="needs ../shared/conformance/ports"),
@@ -39,11 +41,11 @@ def roots_of(output: str) -> list[str]:
     ("script", "arguments"),
     [
         ("engine_port/repro.py", ("right",)),
-        ("left_padding/repro.py", ("plain",)),
-        ("same_class_fused/repro.py", ()),
-        ("same_class_fused/repro.py", ("rename",)),
-        ("router_other_calls/repro.py", ()),
-        ("fp8_codes/repro.py", ("right",)),
+        slow("left_padding/repro.py", ("plain",)),
+        slow("same_class_fused/repro.py", ()),
+        slow("same_class_fused/repro.py", ("rename",)),
+        slow("router_other_calls/repro.py", ()),
+        slow("fp8_codes/repro.py", ("right",)),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -55,11 +57,11 @@ def test_a_right_port_is_green(script: str, arguments: tuple[str, ...], tmp_path
     ("script", "arguments", "root", "sentence"),
     [
         ("engine_port/repro.py", ("scale",), "rotary_emb", "1.277 times as long on the other side"),
-        ("engine_port/repro.py", ("inplace",), "layers.0.input_layernorm", "in whose memory it wrote"),
-        ("chunk_second_root/repro.py", (), "layers.0.self_attn.attn", "step 1"),
-        ("chunk_second_root/repro.py", ("prefill",), "layers.0.self_attn.attn", "rows 1-39 of 40"),
-        ("router_other_calls/repro.py", ("max",), "layers.1.mlp.gate", "the same in layers 1-2"),
-        ("fp8_codes/repro.py", ("wrong",), "weights", "layers.0.self_attn.o_proj.weight"),
+        slow("engine_port/repro.py", ("inplace",), "layers.0.input_layernorm", "in whose memory it wrote"),
+        slow("chunk_second_root/repro.py", (), "layers.0.self_attn.attn", "step 1"),
+        slow("chunk_second_root/repro.py", ("prefill",), "layers.0.self_attn.attn", "rows 1-39 of 40"),
+        slow("router_other_calls/repro.py", ("max",), "layers.1.mlp.gate", "the same in layers 1-2"),
+        slow("fp8_codes/repro.py", ("wrong",), "weights", "layers.0.self_attn.o_proj.weight"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -77,8 +79,8 @@ def test_a_fault_is_one_root(
     ("archive", "golden", "mine"),
     [
         ("bart", "g_acc", "m_acc"),
-        ("deepseek_v3", "g_acc", "m_msprobe"),
-        ("msprobe_mix_setitem", "g_msmix", "m_msmix"),
+        slow("deepseek_v3", "g_acc", "m_msprobe"),
+        slow("msprobe_mix_setitem", "g_msmix", "m_msmix"),
     ],
 )
 def test_a_right_dump_is_green(archive: str, golden: str, mine: str, tmp_path: Path) -> None:
@@ -87,6 +89,7 @@ def test_a_right_dump_is_green(archive: str, golden: str, mine: str, tmp_path: P
     assert status == 0, output
 
 
+@pytest.mark.slow
 def test_rope_with_tables_of_half_width_is_compared_and_named(tmp_path: Path) -> None:
     home = unpacked("gpt_oss", tmp_path)
     status, output = compared(home / "g_acc" / "d", home / "m_sglang_rope_sign_1" / "d", tmp_path)
@@ -101,6 +104,7 @@ def unpacked(archive: str, home: Path) -> Path:
     return home / archive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [False, True])
 def test_a_port_with_names_of_its_own_is_mapped(fault: bool, tmp_path: Path) -> None:
     run_of("excuses/own_names.py", "fault" if fault else "clean", home=tmp_path)
@@ -111,6 +115,7 @@ def test_a_port_with_names_of_its_own_is_mapped(fault: bool, tmp_path: Path) -> 
     assert not fault or "weight of blk.1.att.wqkv differs" in " ".join(output.split())
 
 
+@pytest.mark.slow
 def test_what_a_port_returns_as_it_is_inherits(tmp_path: Path) -> None:
     for file in (PORTS / "qwen3_tensor_output").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -129,6 +134,7 @@ def test_operators_pass_that_atb_passes(soc: str, tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_rounded_bias_is_one_root_and_a_router_that_hands_on_a_tie_is_tied(tmp_path: Path) -> None:
     output = run_of("rounded_bias/repro.py", home=tmp_path)
     assert re.findall(r"exit (\d)", output) == ["0", "1"], output

@@ -12,6 +12,7 @@ import acc_pytest.reporting.progress
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.texts import LONGEST, columns
 from acc_pytest.running.distribution import while_it_lasts
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, dump_options
 
@@ -33,7 +34,7 @@ def counts(result: pytest.RunResult) -> list[int]:
 
 
 @pytest.mark.usefixtures("_always")
-@pytest.mark.parametrize("words", [(), ("-v",), ("-q",)])
+@pytest.mark.parametrize("words", [(), slow(("-v",)), slow(("-q",))])
 def test_lines_stand_between_those_of_pytest(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
     result = acc(faulty, *words, "--tb=no")
     assert counts(result) == sorted(set(counts(result)))
@@ -100,7 +101,8 @@ def blocks(result: pytest.RunResult) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("-v", "-rA"), ("-q",), ("--tb=short",), ("--tb=line",), ("--tb=no", "-rA", "-v")]
+    "words",
+    [(), ("-v", "-rA"), *map(slow, (("-q",), ("--tb=short",), ("--tb=line",))), ("--tb=no", "-rA", "-v")],
 )
 def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
     result = acc(faulty, "-oacc_inherited=fail", *words, columns=80)
@@ -109,6 +111,7 @@ def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str
     assert bool(blocks(result)) == (not any(word in words for word in ("--tb=line", "--tb=no")))
 
 
+@pytest.mark.slow
 def test_it_fits_with_workers_too(acc: Run, faulty: DemoPaths) -> None:
     result = acc(faulty, "-n", "1", "-rA", "-v", columns=80, subprocess=True)
     assert overlong(result) == []

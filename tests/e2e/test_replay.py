@@ -27,6 +27,7 @@ from acc_pytest.tensors.ref import TensorRef
 from tests.dumps.hooked_models import debugger_run, sglang_run
 from tests.dumps.msprobe_writer import RankWriter, record
 from tests.newer import caches_have_layers
+from tests.slow import slow
 from tests.tensors.ge_writer import GeValue, write_record
 
 from . import replay_models
@@ -143,7 +144,9 @@ def test_a_right_port_is_green_and_every_operator_was_computed_again(dumps: Dump
     )
 
 
-@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__)
+@pytest.mark.parametrize(
+    "spoil", [*list(FAULTS)[:2], *map(slow, list(FAULTS)[2:])], ids=lambda spoil: spoil.__name__
+)
 def test_a_fault_is_the_only_red_test_and_named(spoil: Spoil, dumps: Dumps, replay: Replay) -> None:
     result = replay(dumps.dump(spoil.__name__, spoil=spoil, weight_digest=False))
     roots = [line.removeprefix("root cause: ") for line in result.outlines if line.startswith("root cause: ")]
@@ -153,6 +156,7 @@ def test_a_fault_is_the_only_red_test_and_named(spoil: Spoil, dumps: Dumps, repl
     assert len(of_rows("verdict", lambda row: row["verdict"] == "fail")) == 1
 
 
+@pytest.mark.slow
 def test_without_replay_none_of_these_faults_is_seen(dumps: Dumps, replay: Replay) -> None:
     """They are inside the bounds of a comparison (but the token): else the test above would show little."""
     for spoil in FAULTS.keys() - {zeroed_token}:
@@ -195,6 +199,7 @@ def test_rows_judged_again_say_the_same(dumps: Dumps, replay: Replay, pytester: 
     assert [(row["test_id"], row["verdict"], row["root"], row["why"]) for row in read_rows()] == first
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("python_with_torch")
 def test_workers_and_any_selection_give_the_same_verdicts(dumps: Dumps, replay: Replay) -> None:
     mine = dumps.dump("workers", spoil=epsilon)
@@ -285,7 +290,7 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
     return make_demo(tmp_path_factory.mktemp("scaled"), spec)
 
 
-@pytest.mark.parametrize("how", ["--acc-replay", "--acc-replay=auto"])
+@pytest.mark.parametrize("how", [slow("--acc-replay"), "--acc-replay=auto"])
 def test_an_operator_of_atb_that_is_one_percent_off_is_found(acc: Run, scaled: DemoPaths, how: str) -> None:
     result = acc(scaled, "-q", how)
     assert result.ret == 1
@@ -324,7 +329,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> TorchairPaths:
     return make_torchair_demo(tmp_path_factory.mktemp("graphs"), spec)
 
 
-@pytest.mark.parametrize("kind", ["ge", "fx"])
+@pytest.mark.parametrize("kind", ["ge", slow("fx")])
 def test_operators_of_graphs_are_right_or_wrong_on_their_own_inputs(
     kind: str, acc: Run, graphs: TorchairPaths, tmp_path: Path
 ) -> None:
@@ -374,7 +379,7 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("mine", ["right", "wrong"])
+@pytest.mark.parametrize("mine", [slow("right"), "wrong"])
 def test_the_cache_of_a_decode_step_is_what_the_step_before_left(
     mine: str, cached: Path, replay: Replay
 ) -> None:
@@ -443,6 +448,7 @@ def test_without_golden_options_of_a_comparison_are_refused(dumps: Dumps, pytest
     result.stderr.fnmatch_lines(["*--acc-noise is for comparing with golden; add --acc-golden*"])
 
 
+@pytest.mark.slow
 def test_a_pair_beyond_its_bound_is_no_failure_where_every_operator_is_right(
     dumps: Dumps, replay: Replay, pytester: pytest.Pytester
 ) -> None:
@@ -525,7 +531,9 @@ def test_functions_beside_the_modules_of_a_model_are_computed_from_their_records
 
 
 @pytest.mark.parametrize(
-    ("write", "least"), [(msprobe, 33), (sglang, 35), (debugger, 24)], ids=["msprobe", "sglang", "debugger"]
+    ("write", "least"),
+    [slow(msprobe, 33), (sglang, 35), slow(debugger, 24)],
+    ids=["msprobe", "sglang", "debugger"],
 )
 def test_modules_are_right_or_wrong_on_their_own_inputs(
     pytester: pytest.Pytester, tmp_path: Path, write: Write, least: int
@@ -556,7 +564,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("fault", [slow(False), True])
 def test_a_checkpoint_computes_modules_again(
     pytester: pytest.Pytester, checkpoint: Path, fault: bool
 ) -> None:

@@ -70,6 +70,7 @@ def run_shards(acc: Run, paths: DemoPaths, count: int, *words: str) -> list[str]
     return files
 
 
+@pytest.mark.slow
 def test_shards_merged_and_workers_say_what_the_whole_run_says(
     acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from acc_pytest.tensors.atb_bin import write
 from acc_pytest.tensors.ref import TensorRef
 from tests.opcheck.made import MadeDump, softmax_dump
 from tests.reporting.html.made import read_page
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, read_rows, small_demo
 from .hf_models import ARCHITECTURES, HuggingFace, scratch
@@ -114,7 +115,7 @@ def test_a_skipped_root_excuses_nobody(acc: Run, early: DemoPaths, pytester: pyt
 
 
 @pytest.mark.parametrize(
-    ("outcome", "counted"), [("fail", "failed"), ("warn", "passed"), ("xfail", "xfailed")]
+    ("outcome", "counted"), [slow("fail", "failed"), ("warn", "passed"), slow("xfail", "xfailed")]
 )
 def test_what_becomes_of_inherited_failures_is_an_option(
     acc: Run, early: DemoPaths, outcome: str, counted: str
@@ -196,6 +197,7 @@ def test_people_s_own_tests_of_pairs_are_never_excused(
     assert "xfailed" not in result.parseoutcomes()
 
 
+@pytest.mark.slow
 def test_shards_come_to_what_the_whole_run_comes_to(acc: Run, early: DemoPaths) -> None:
     def rows() -> dict[str, tuple[str, str, str]]:
         return {row["test_id"]: (row["verdict"], row["root"], row["inherits_from"]) for row in read_rows()}
@@ -314,7 +316,7 @@ def sentence(bundle: Path) -> str:
     return str(json.loads((bundle / "repro.json").read_text())["sentence"])
 
 
-@pytest.mark.parametrize("standard", ["default", "torch"])
+@pytest.mark.parametrize("standard", ["default", slow("torch")])
 def test_a_root_fails_alone_with_the_numbers_of_the_run_and_passes_when_it_is_mended(
     acc: Run, pytester: pytest.Pytester, faulty: DemoPaths, standard: str
 ) -> None:
@@ -482,8 +484,9 @@ ELSEWHERE = [
     ("bloom", 2, "all_reduce"),
     ("mixtral", 2, "stale_kv"),
 ]
+QUICK = EVERY_FAULT[::4]
 CASES = [
-    pytest.param(*case, dtype, marks=[pytest.mark.slow] if case in ELSEWHERE else [])
+    pytest.param(*case, dtype, marks=[pytest.mark.slow] if case not in QUICK else [])
     for case, dtype in zip((*EVERY_FAULT, *ELSEWHERE), itertools.cycle(("float16", "bfloat16")))
 ]
 """A sample: `benchmarks/detection.py` tries each fault in both dtypes and many more places."""
@@ -514,7 +517,7 @@ def test_all_faults_are_tried() -> None:
     assert len(FAULTS) >= 15
 
 
-@pytest.mark.parametrize("kind", ["rope_base", "mask", "scale"])
+@pytest.mark.parametrize("kind", ["mask", slow("rope_base"), slow("scale")])
 def test_a_fault_at_one_decode_step_is_first_seen_there(kind: str, hugging_face: HuggingFace) -> None:
     golden = hugging_face.golden("llama", steps=1, layers=1)
     found = hugging_face.compare(golden, fault=Fault(kind, step=1))
@@ -524,7 +527,8 @@ def test_a_fault_at_one_decode_step_is_first_seen_there(kind: str, hugging_face:
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "kind"), [("llama", 1, "stale_kv"), ("glm", 2, "rope_sign"), ("bloom", 1, "residual")]
+    ("name", "ranks", "kind"),
+    [slow("llama", 1, "stale_kv"), slow("glm", 2, "rope_sign"), ("bloom", 1, "residual")],
 )
 def test_the_summary_names_the_faulty_operator(
     name: str, ranks: int, kind: str, hugging_face: HuggingFace, acc: Callable[..., pytest.RunResult]

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from acc_pytest.lab.demo import DemoPaths
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, dump_options
 
@@ -63,7 +64,7 @@ def test_pairs_run_without_handlers_on_every_logger(
     )  # the last below a collector goes the usual way
 
 
-@pytest.mark.parametrize("phase", ["setup", "call", "teardown"])
+@pytest.mark.parametrize("phase", [slow("setup"), "call", slow("teardown")])
 def test_what_a_conftest_writes_in_a_phase_is_captured(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester, phase: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
+from tests.slow import slow
 
 from .conftest import TWO_WORKERS, Run, dump_options, ids, small_demo
 
@@ -186,6 +187,7 @@ def test_lf_runs_the_same_tests_until_they_are_mended_and_then_all(
     assert everything == {"passed": sum(first.parseoutcomes().values())}
 
 
+@pytest.mark.slow
 def test_workers_and_one_process_take_turns_at_lf(acc: Run, spoiled: DemoPaths) -> None:
     expected = failed(acc(spoiled, *TWO_WORKERS, subprocess=True))
     assert len(expected) == STEPS
@@ -195,6 +197,7 @@ def test_workers_and_one_process_take_turns_at_lf(acc: Run, spoiled: DemoPaths) 
         assert "xfailed" not in again.parseoutcomes()
 
 
+@pytest.mark.slow
 def test_ff_runs_failures_first_and_gives_the_verdicts_of_any_order(acc: Run, spoiled: DemoPaths) -> None:
     first = acc(spoiled).parseoutcomes()
     for _ in range(2):
@@ -204,6 +207,7 @@ def test_ff_runs_failures_first_and_gives_the_verdicts_of_any_order(acc: Run, sp
         assert all(" FAILED" in line for line in tests[:STEPS])
 
 
+@pytest.mark.slow
 def test_sw_stays_at_the_first_failure_until_it_is_mended(
     acc: Run, spoiled: DemoPaths, made: tuple[DemoPaths, DemoPaths]
 ) -> None:
@@ -316,7 +320,9 @@ def test_a_run_of_everything_in_every_worker_is_refused(acc: Run, clean: DemoPat
     result.stderr.fnmatch_lines(["ERROR: --dist each runs every comparison *; use --dist load*"])
 
 
-@pytest.mark.parametrize("words", [("-p", "no:terminal"), ("-p", "no:cacheprovider"), ("-p", "no:junitxml")])
+@pytest.mark.parametrize(
+    "words", [("-p", "no:terminal"), slow(("-p", "no:cacheprovider")), slow(("-p", "no:junitxml"))]
+)
 def test_without_plugins_of_pytest_the_verdict_is_the_same(
     acc: Run, faulty: DemoPaths, words: tuple[str, ...]
 ) -> None:

@@ -14,6 +14,7 @@ import torch
 import acc_pytest.cli
 from acc_pytest.metrics.native.library import chosen
 from acc_pytest.tensors import atb_bin
+from tests.slow import slow
 
 from .conftest import QUICKER, TWO_WORKERS
 
@@ -97,7 +98,11 @@ WITHOUT_TORCH = ("float16", "float16", "int64", "bool")
 @pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
 @pytest.mark.parametrize(
     ("dtypes", "has_torch", "words"),
-    [(WITHOUT_TORCH, "False", ()), (WITHOUT_TORCH, "False", TWO_WORKERS), (("float64",) * 4, "True", ())],
+    [
+        (WITHOUT_TORCH, "False", ()),
+        slow(WITHOUT_TORCH, "False", TWO_WORKERS),
+        slow(("float64",) * 4, "True", ()),
+    ],
     ids=["one process", "two workers", "doubles"],
 )
 def test_what_lies_in_its_file_as_it_is_read_is_compared_without_torch(
@@ -118,7 +123,9 @@ def test_what_lies_in_its_file_as_it_is_read_is_compared_without_torch(
     assert set(found.values()) == ({has_torch} if words else set())
 
 
-@pytest.mark.parametrize(("words", "seen"), [((), "1"), (("test_own.py",), "None")], ids=["alone", "beside"])
+@pytest.mark.parametrize(
+    ("words", "seen"), [((), "1"), slow(("test_own.py",), "None")], ids=["alone", "beside"]
+)
 def test_numpys_blas_starts_threads_only_beside_tests_of_peoples_own(
     words: tuple[str, ...], seen: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

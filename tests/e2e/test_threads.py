@@ -12,6 +12,7 @@ import torch
 from acc_pytest.base import threads
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.metrics import kernel
+from tests.slow import slow
 
 from .conftest import QUICKER, Run, read_rows
 
@@ -61,7 +62,7 @@ def test_so_many_threads_measure_a_tensor_and_the_rows_are_the_same(
 
 
 @pytest.mark.parametrize(
-    ("option", "number"), [("3", "3"), ("auto", f"max(1, {len(os.sched_getaffinity(0))} // 2)")]
+    ("option", "number"), [slow("3", "3"), ("auto", f"max(1, {len(os.sched_getaffinity(0))} // 2)")]
 )
 @pytest.mark.usefixtures("python_with_torch")
 def test_each_worker_has_as_many(pytester: pytest.Pytester, option: str, number: str) -> None:

@@ -20,6 +20,7 @@ from acc_pytest.mapping.planner import plan
 from tests.mapping.test_choices import dumped, network
 from tests.newer import experts_are_one_module
 from tests.published_networks import published
+from tests.slow import slow
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
@@ -76,6 +77,7 @@ def test_what_follows_a_tie_is_not_red_and_the_summary_counts_it(acc: Run, tied:
     assert "come after a tie and are not judged" in Path("j.xml").read_text()
 
 
+@pytest.mark.slow
 def test_workers_and_stored_rows_say_the_same(acc: Run, tied: DemoPaths, pytester: pytest.Pytester) -> None:
     serial = acc(tied, "--acc-rows=r.jsonl")
     workers = acc(tied, *TWO_WORKERS, subprocess=True)
@@ -86,6 +88,7 @@ def test_workers_and_stored_rows_say_the_same(acc: Run, tied: DemoPaths, pyteste
     assert line in stored.outlines
 
 
+@pytest.mark.slow
 def test_a_pair_alone_comes_after_the_tie_as_well(acc: Run, tied: DemoPaths) -> None:
     acc(tied)
     note = re.compile("([0-9]+) of 33 tokens come after a tie")
@@ -121,6 +124,7 @@ def test_a_fault_below_a_tie_is_the_first_root(acc: Run, golden: Path, tmp_path:
     assert first.startswith("root cause: root.model.layers.1.mlp.experts ")
 
 
+@pytest.mark.slow
 def test_statistics_do_not_judge_what_a_tie_may_have_changed(acc: Run, tmp_path: Path) -> None:
     """Choices, and the calls of experts below them, are skipped with the reason; a fault is still red."""
     if not experts_are_one_module():
@@ -159,7 +163,7 @@ def near() -> Any:
     return made
 
 
-@pytest.mark.parametrize(("choices", "name"), [(False, "gate[chosen]"), (True, "topk[1]")])
+@pytest.mark.parametrize(("choices", "name"), [slow(False, "gate[chosen]"), (True, "topk[1]")])
 def test_another_expert_is_a_tie_and_a_fault_beside_it_is_named(
     acc: Run, tmp_path: Path, choices: bool, name: str
 ) -> None:

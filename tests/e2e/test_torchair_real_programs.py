@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.lab.demo.torchair import TorchairPaths
+from tests.slow import slow
 
 from .conftest import Run
 
@@ -35,13 +36,13 @@ def said(acc: Run, run: str) -> tuple[int, str]:
     return int(result.ret), str(result.stdout)
 
 
-@pytest.mark.parametrize("run", CLEAN)
+@pytest.mark.parametrize("run", [*CLEAN[:3], *map(slow, CLEAN[3:])])
 def test_a_clean_run_is_green(acc: Run, run: str) -> None:
     code, text = said(acc, run)
     assert code == 0, text
 
 
-@pytest.mark.parametrize("run", FAULTS)
+@pytest.mark.parametrize("run", [*list(FAULTS)[:2], *map(slow, list(FAULTS)[2:])])
 def test_a_fault_is_one_root_and_names_what_is_wrong(acc: Run, run: str) -> None:
     code, text = said(acc, run)
     assert code == 1

@@ -21,6 +21,7 @@ from acc_pytest import DumpConfig, register_hook
 from acc_pytest.base.older_torch import half_on_cpu
 from acc_pytest.lab.demo import DemoPaths
 from tests.newer import computes_half
+from tests.slow import slow
 
 from .conftest import Run, read_rows
 from .engine_worker import Worker
@@ -148,9 +149,9 @@ def code(at: int) -> list[Call]:
     ("hostile", "said"),
     [
         (code, "__getattribute__ is no operator of aten"),
-        (lambda at: [call("torch.ones", [500_000_000])], "would take a tensor of 500000000 elements"),
-        (lambda at: [call("torch.ones", [20_000_000])] * 300, "would take a tensor of 20000000 elements"),
-        (lambda at: [call("os.system", "touch ran")], "os.system is no function of torch"),
+        slow(lambda at: [call("torch.ones", [500_000_000])], "would take a tensor of 500000000 elements"),
+        slow(lambda at: [call("torch.ones", [20_000_000])] * 300, "would take a tensor of 20000000 elements"),
+        slow(lambda at: [call("os.system", "touch ran")], "os.system is no function of torch"),
     ],
     ids=["code", "large", "many", "command"],
 )
@@ -178,6 +179,7 @@ def test_hostile_traces_run_nothing_and_are_named(
     assert not hasattr(torch.ops.aten, "zzz")
 
 
+@pytest.mark.slow
 def test_a_comparison_leaves_torchs_compiler_alone(golden: Path, right: Path, tmp_path: Path) -> None:
     """It takes a second to import, and modes for operators do so where nobody stops them."""
     code = (
@@ -230,7 +232,7 @@ def served(theirs: Any, folder: Path, fault: Any = None, dtype: torch.dtype = to
     return folder / "worker"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [slow(torch.float32), torch.bfloat16])
 def test_a_right_worker_is_green_in_both_steps(
     acc: Run, theirs: Any, engine_golden: Path, tmp_path: Path, dtype: torch.dtype
 ) -> None:
@@ -280,7 +282,7 @@ def swapped(worker: Worker) -> None:
     ("fault", "root"),
     [
         (scaled, "weight of model.layers.1.mlp.down_proj differs: relative L2 "),
-        (swapped, "root.model.layers.1.mlp.act_fn "),
+        slow(swapped, "root.model.layers.1.mlp.act_fn "),
     ],
 )
 def test_what_the_worker_does_wrong_is_the_root(

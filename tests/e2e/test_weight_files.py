@@ -16,6 +16,7 @@ from torch import nn
 import acc_pytest
 from acc_pytest.errors import SettingsError
 from acc_pytest.lab.demo import DemoPaths
+from tests.slow import slow
 
 from .conftest import QUICKER, TWO_WORKERS, dump_options, read_rows
 
@@ -101,7 +102,7 @@ def weights() -> Mapping[str, str]:
 
 
 @pytest.mark.usefixtures("python_with_torch")
-@pytest.mark.parametrize("workers", [(), TWO_WORKERS])
+@pytest.mark.parametrize("workers", [(), slow(TWO_WORKERS)])
 def test_a_right_port_is_green(pytester: pytest.Pytester, sides: State, workers: tuple[str, ...]) -> None:
     mine_of(sides)
     result = compare(pytester, *BOTH, *workers)

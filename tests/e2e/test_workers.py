@@ -21,6 +21,7 @@ from acc_pytest.running.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.running.distribution import START, TORCH, start_fewer, worth
 from acc_pytest.running.host import AUTO
 from acc_pytest.settings import Settings
+from tests.slow import slow
 
 from .conftest import QUICKER, TWO_WORKERS, Run, dump_options, read_rows
 
@@ -41,6 +42,7 @@ def torch_of_workers(home: Path) -> list[str]:
     return [file.read_text() for file in home.glob("gw*")]
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_pair_does_without_torch(clean: DemoPaths, pytester: pytest.Pytester) -> None:
     """In programs that nobody has given torch (`python_with_torch`)."""
     pytester.makeconftest(NOTES_TORCH)
@@ -53,9 +55,9 @@ def test_a_worker_without_a_pair_does_without_torch(clean: DemoPaths, pytester: 
     ("words", "started"),
     [
         (("-n8", ONE, OTHER), 0),
-        (("-nauto",), 0),
-        (("-n2", "-k", "RmsNorm"), 0),
-        (("-n1", ONE), 1),
+        slow(("-nauto",), 0),
+        slow(("-n2", "-k", "RmsNorm"), 0),
+        slow(("-n1", ONE), 1),
         (("--tx=popen", "--tx=popen", "--dist=load"), 2),
     ],
     ids=["two tests", "auto", "quickly done", "in a process of its own", "insisted on"],

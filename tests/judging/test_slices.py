@@ -20,6 +20,7 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement, SliceErrors
 from acc_pytest.noise.errors import NoiseErrors
 from acc_pytest.tensors.source import TensorSource
+from tests.slow import slow
 
 from .plain import build
 
@@ -172,7 +173,7 @@ def test_the_median_row_may_have_three_times_the_noise_runs_error() -> None:
     assert found["worst_row_error"].bound == pytest.approx(3 * of_a_tenth * rows.max(), rel=0.01)
 
 
-@pytest.mark.parametrize(("runs", "count"), [(1, 1), (2, 1), (3, 1), (1, 16), (2, 64), (2, 4096)])
+@pytest.mark.parametrize(("runs", "count"), [(1, 1), slow(2, 1), (3, 1), slow(1, 16), (2, 64), slow(2, 4096)])
 def test_the_largest_of_many_exceeds_that_of_noise_runs_once_in_10_000_times(runs: int, count: int) -> None:
     elements, draws = 200, 4_000_000
     generator = torch.Generator().manual_seed(1)

@@ -18,6 +18,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.newer import scaled_attention
+from tests.slow import slow
 
 from .engine_families import ENGINES, FAMILIES, Absorbed, golden, model_of
 from .engine_parts import Prompts
@@ -28,7 +29,10 @@ ALONE |= {"resid_attn_dropout", "resid_mlp_dropout"}
 """Tables, halves of what the engine multiplies at once, and copies: there is no tensor of their own."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+QUICK = ("gemma3", "mixtral", "deepseek_v3")
+
+
+@pytest.fixture(scope="module", params=[name if name in QUICK else slow(name) for name in FAMILIES])
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Dump]:
     """The name, the model, and the hooks' dump of it."""
     name = request.param
@@ -96,7 +100,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("family", FAULTS, indirect=True)
+@pytest.mark.parametrize("family", [name if name in QUICK else slow(name) for name in FAULTS], indirect=True)
 def test_a_module_that_is_wrong_is_the_root(family: tuple[str, Any, Dump], tmp_path: Path) -> None:
     name, model, side = family
     wrong = FAULTS[name]

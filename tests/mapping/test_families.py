@@ -18,6 +18,7 @@ from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 from tests.dumps.msprobe_writer import RankWriter
+from tests.slow import slow
 
 from .data_parallel import FAULTY, Run
 from .renamed import GOLDEN, MINE, renamed
@@ -43,7 +44,11 @@ NOISE = 16 * 2**-11 * math.sqrt(12)
 """16 roundings of float16 in each of up to 12 layers, adding up like a random walk."""
 
 
-@pytest.fixture(scope="module", params=list(SPECS))
+QUICK = ("llama", "gqa", "separate", "moe", "bloom-two-ranks", "chatglm-gqa-four-ranks")
+"""Every family, a pack, ranks and experts."""
+
+
+@pytest.fixture(scope="module", params=[*QUICK, *map(slow, [name for name in SPECS if name not in QUICK])])
 def mapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Plan]:
     paths = make_demo(tmp_path_factory.mktemp(request.param), SPECS[request.param])
     golden = open_dump(str(paths.golden))
@@ -203,9 +208,9 @@ def test_a_gradient_is_computed_of_what_arrives_and_of_what_the_forward_call_hel
     "parallel",
     [
         Run(tokens=5),
-        Run(tokens=1, steps=2, step=1),
+        slow(Run(tokens=1, steps=2, step=1)),
         Run(tokens=8, batch=3),
-        Run(ranks=16, tokens=1, batch=2, steps=2, step=1),
+        slow(Run(ranks=16, tokens=1, batch=2, steps=2, step=1)),
     ],
 )
 def test_a_fault_of_one_rank_is_seen_undiluted(

@@ -30,6 +30,7 @@ from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.view import Diagnosis
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node
+from tests.slow import slow
 
 from .passes import tokens_first
 from .served import RIGHT, Engine, Fault, Spec, both, hugging_face, two_steps
@@ -121,7 +122,7 @@ SPECS = st.builds(
 
 
 @settings(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.generate],
@@ -209,10 +210,10 @@ def test_bfloat16_stays_green(tmp_path: Path) -> None:
     ("kind", "at"),
     [
         ("norm", "post_attention_layernorm output[0]"),
-        ("residual", "post_attention_layernorm output[0]"),
-        ("scaled", "self_attn.o_proj output[0]"),
+        slow("residual", "post_attention_layernorm output[0]"),
+        slow("scaled", "self_attn.o_proj output[0]"),
         ("kv", "self_attn.qkv_proj output[0]"),
-        ("theta", "self_attn.attn input[0]"),
+        slow("theta", "self_attn.attn input[0]"),
         ("reduce", "mlp.down_proj output[0]"),
     ],
 )
@@ -278,7 +279,7 @@ def test_packs_of_engines_over_other_numbers_of_ranks_are_cut_before_they_are_jo
     assert packs == {"qkv_proj": 3 * spec.layers, "gate_up_proj": 2 * spec.layers}
 
 
-@pytest.mark.parametrize("ranks", [(2, 4), (4, 2)])
+@pytest.mark.parametrize("ranks", [(2, 4), slow((4, 2))])
 def test_two_engines_on_several_ranks_each_meet_head_by_head(ranks: tuple[int, int], tmp_path: Path) -> None:
     spec = Spec(kv_heads=2)
     golden, mine = (Engine(replace(spec, ranks=count), tmp_path / str(count)).dump() for count in ranks)

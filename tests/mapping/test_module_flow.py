@@ -12,6 +12,7 @@ import torch
 from acc_pytest.dumps.base import NodeSlot, Slot
 from acc_pytest.mapping.module_flow import is_cache
 from tests.dumps.tool_dumps import DebuggedModel, tensor
+from tests.slow import slow
 
 from . import toy_model
 from .toy_model import IDS, MASK, Run, Toy, Verdicts, compared, dump, model
@@ -69,7 +70,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("module", "name", "where"), FAULTS)
+@pytest.mark.parametrize(
+    ("module", "name", "where"), [case if n % 2 else slow(*case) for n, case in enumerate(FAULTS)]
+)
 def test_the_root_is_the_module_whose_code_is_wrong_and_the_gap_in_it(
     golden: Path, tmp_path: Path, module: str, name: str, where: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest import DumpConfig, compare, open_dump, register_hook
+from tests.slow import slow
 
 transformers = pytest.importorskip("transformers")
 Tensors = dict[str, torch.Tensor]
@@ -88,7 +89,7 @@ def renamed(name: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("fault", [slow(False), True])
 @pytest.mark.parametrize("names", ["equal", "llama.cpp"])
 def test_a_right_port_is_green_and_the_fault_the_only_root(
     golden: str, model: torch.nn.Module, tmp_path: Path, names: str, fault: bool
@@ -124,7 +125,7 @@ def test_a_port_without_the_last_output_is_incomplete(golden: str, model: torch.
     assert "the last output of golden's model was not compared" in result.summary
 
 
-@pytest.mark.parametrize("wrapper", ["", "m."])
+@pytest.mark.parametrize("wrapper", [slow(""), "m."])
 @pytest.mark.parametrize("first", [False, True])
 def test_names_of_traced_operators_meet_modules_by_their_last_value(
     golden: str, model: torch.nn.Module, tmp_path: Path, wrapper: str, first: bool

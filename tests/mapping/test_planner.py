@@ -28,6 +28,7 @@ from acc_pytest.mapping.tables import (
 )
 from acc_pytest.mapping.views import LastToken, Repeated, Whole
 from acc_pytest.topology.tree import Node, Tree
+from tests.slow import slow
 
 from .trees import MemoryDump, Shapes, atb_tree, by_mine, torch_node
 
@@ -349,7 +350,9 @@ def pairs(golden_path: Path, mine_path: Path, file: str = "") -> set[tuple[Any, 
     return {(pair.step, pair.rank, pair.id, pair.golden, pair.mine) for pair in made.pairs}
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.family}-{spec.ranks}")
+@pytest.mark.parametrize(
+    "spec", [*SPECS[-2:], *map(slow, SPECS[:-2])], ids=lambda spec: f"{spec.family}-{spec.ranks}"
+)
 def test_the_guides_map_changes_no_pair_of_a_clean_demo(spec: DemoSpec, tmp_path: Path) -> None:
     paths = make_demo(tmp_path, spec)
     without = pairs(paths.golden, paths.mine)
@@ -358,7 +361,11 @@ def test_the_guides_map_changes_no_pair_of_a_clean_demo(spec: DemoSpec, tmp_path
 
 
 @pytest.mark.skipif(not PROBE.is_dir(), reason="no conformance data at ../shared/conformance/probe")
-@pytest.mark.parametrize(("golden", "mine"), SETS, ids=lambda name: name.replace("/", "-"))
+@pytest.mark.parametrize(
+    ("golden", "mine"),
+    [slow(*SETS[0]), *SETS[1:3], *(slow(*each) for each in SETS[3:])],
+    ids=lambda name: name.replace("/", "-"),
+)
 def test_the_guides_map_changes_no_pair_of_a_real_dump(golden: str, mine: str, tmp_path: Path) -> None:
     without = pairs(PROBE / golden, PROBE / mine)
     assert without

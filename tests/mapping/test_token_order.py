@@ -35,6 +35,7 @@ from acc_pytest.mapping.token_sequences import Contexts, TokenStreams, counts_an
 from acc_pytest.mapping.views import Stretch, TokenLayout, TokenPick
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.tensors.ref import TensorRef
+from tests.slow import slow
 
 from .passes import Pass, after, batched, engine_in, hugging_face_in, in_chunks, token_by_token
 from .served import Fault, Spec, hugging_face
@@ -477,7 +478,7 @@ def test_the_other_way_round_the_engine_is_golden(tmp_path: Path) -> None:
     assert said in one(made, 1, "model.norm").reason
 
 
-@pytest.mark.parametrize("kind", ["norm", "reduce"])
+@pytest.mark.parametrize("kind", ["norm", slow("reduce")])
 def test_a_fault_in_one_pass_is_found_there(kind: str, tmp_path: Path) -> None:
     spec = replace(SPEC, ranks=2)
     golden = hugging_face(SPEC, tmp_path / "golden")
@@ -545,7 +546,7 @@ def test_rows_that_fill_up_a_batch_are_no_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(math.nan, "NaN"), (-math.inf, "Inf"), (1e20, "values beyond 1.8e+19"), (1e6, "")],
+    [(math.nan, "NaN"), slow(-math.inf, "Inf"), slow(1e20, "values beyond 1.8e+19"), (1e6, "")],
 )
 def test_what_rows_hold_that_fill_up_a_batch_is_said_with_the_place(
     value: float, words: str, tmp_path: Path

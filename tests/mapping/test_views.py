@@ -40,6 +40,7 @@ from acc_pytest.mapping.views import (
     WithBias,
 )
 from acc_pytest.tensors.ref import TensorRef
+from tests.slow import slow
 
 from .engine_families import Grouped, LogitsAlone, ScaledLater, Shuffled, golden, model_of
 from .engine_parts import Prompts, Ranks
@@ -666,7 +667,7 @@ def mixtral(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Dump]:
 INSIDE = Spec(experts=4, inside=True, moe="block_sparse_moe", layers=1, lengths=(6, 9))
 
 
-@pytest.mark.parametrize("engine", [Grouped, Shuffled, LogitsAlone])
+@pytest.mark.parametrize("engine", [slow(Grouped), Shuffled, slow(LogitsAlone)])
 def test_rows_of_two_kernels_meet_by_token_and_expert(
     engine: type[Grouped], mixtral: tuple[Any, Dump], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
+from tests.slow import slow
 
 WIDTH, INNER = 48, 64
 
@@ -193,7 +194,7 @@ def of_weights(
     return "".join(notes), [f"{row.golden.name}|{row.rank}" for row in rows if row.red], len(pairs)
 
 
-@pytest.mark.parametrize(("ranks", "kv_heads"), [(2, 4), (3, 4), (4, 2), (4, 1), (2, 1)])
+@pytest.mark.parametrize(("ranks", "kv_heads"), [(2, 4), slow(3, 4), slow(4, 2), (4, 1), slow(2, 1)])
 def test_shares_that_ranks_pack_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, kv_heads: int
 ) -> None:
@@ -250,10 +251,10 @@ def apart(ranks: Ranks) -> None:
             "rank 1 has 0-15)",
             ["root.layers.2.k.bias|1"],
         ),
-        (zero_bias, "", ["root.layers.0.k.bias|1"]),
+        slow(zero_bias, "", ["root.layers.0.k.bias|1"]),
         (no_bias, "rank 1: no weight of mine holds root.layers.0.q.bias, root.layers.0.k.bias", []),
         (stale, "rank 0: no weight of golden has rows 32-63 of root.layers.1.gate_up.weight; ", []),
-        (stale, "; rows 0-31 of root.layers.1.up.weight are on no rank (rank 1 has 32-63)", []),
+        slow(stale, "; rows 0-31 of root.layers.1.up.weight are on no rank (rank 1 has 32-63)", []),
         (
             swapped,
             "rows lie in the order of ranks 0, 1 in most weights, but not in root.layers.1.gate.weight, "
@@ -266,7 +267,7 @@ def apart(ranks: Ranks) -> None:
             "rows 0-15 lie at 16-31, rows 16-31 lie at 0-15",
             ["root.layers.1.gate.weight|1"],
         ),
-        (all_swapped, "", []),
+        slow(all_swapped, "", []),
         (apart, "", []),
     ],
 )

@@ -20,6 +20,7 @@ from acc_pytest.tensors.read_source import ReadSource, source_of
 from acc_pytest.tensors.source import TensorSource
 from tests.each_case import check_each
 from tests.metrics.native.test_native_block import random_pair
+from tests.slow import slow
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def measured_on(threads: int, golden: torch.Tensor, mine: torch.Tensor) -> str:
     return repr(measure(TensorSource(golden), TensorSource(mine)))
 
 
-@pytest.mark.parametrize(("kernel", "seeds"), [("auto", 30), ("python", 10)])
+@pytest.mark.parametrize(("kernel", "seeds"), [("auto", 30), slow("python", 10)])
 def test_every_digit_is_the_same_on_any_number_of_threads(
     kernel: str, seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from acc_pytest.reference.sources import Entry, entries_of_csv, entries_of_direc
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.ref import TensorRef
 from tests.each_case import check_each
+from tests.slow import slow
 
 ROOT = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "opcheck"
 PERTURBED = ROOT / "perturbed"
@@ -33,6 +34,8 @@ GOLDEN_IS_LESS_EXACT = {
     197: "its golden adds 20 float16 updates to a few rows in float16, one after the other",
 }
 """Clean cases whose golden is further from the exact value than its threshold."""
+PARTS = 6
+"""All cases take four seconds."""
 
 
 @functools.cache
@@ -69,8 +72,9 @@ def passes(k: int) -> None:
         assert sentences == []
 
 
-def test_every_clean_case_passes() -> None:
-    check_each(named(ROOT), passes)
+@pytest.mark.parametrize("part", [0, *map(slow, range(1, PARTS))])
+def test_every_clean_case_passes(part: int) -> None:
+    check_each(named(ROOT)[part::PARTS], passes)
 
 
 def passes_on_its_chip(k: int) -> None:

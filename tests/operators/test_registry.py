@@ -21,6 +21,7 @@ from acc_pytest.operators.registry import Key, Schema, rounded
 from acc_pytest.operators.room import CALLS, COPIES, FREE, PER_CALL, Room
 from tests.bounded import bounded
 from tests.each_case import check_each
+from tests.slow import slow
 
 from . import corpus
 
@@ -415,6 +416,8 @@ def test_attention_over_no_keys_is_zero() -> None:
 NUMBERS = (2**63 - 1, 2**31, 100_000, -1, 10**400, 1e308, math.inf, math.nan, True, "7", None)
 IN_TENSORS = (2**31 - 1, 100_000, -1)
 SEEDS = 2
+PARTS = 6
+"""All operators take seven seconds."""
 
 Inputs = Sequence["torch.Tensor | None"]
 
@@ -486,8 +489,9 @@ def asks_for_no_more_than_the_tensors_explain(name: str) -> None:
                 check(name, case.param, inputs, written)
 
 
-def test_no_number_asks_for_more_than_the_tensors_explain() -> None:
-    check_each(((name, name) for name in covered()), asks_for_no_more_than_the_tensors_explain)
+@pytest.mark.parametrize("part", [0, *map(slow, range(1, PARTS))])
+def test_no_number_asks_for_more_than_the_tensors_explain(part: int) -> None:
+    check_each(((name, name) for name in covered()[part::PARTS]), asks_for_no_more_than_the_tensors_explain)
 
 
 @pytest.mark.parametrize("name", sorted(set(known()) & set(WITHOUT_STRATEGY)))

@@ -25,6 +25,7 @@ from acc_pytest.settings import Settings
 from acc_pytest.tensors.atb_bin import write
 from acc_pytest.tensors.ref import TensorRef
 from tests.e2e.hf_models import Golden, HuggingFace, scratch
+from tests.slow import slow
 
 LINEAR = "2_Prefill_layer/0_Attention/4_LinearNoQuant/0_LinearOperation"
 ROPE = "2_Prefill_layer/0_Attention/1_RotaryPositionEmbedding/0_RopeOperation"
@@ -234,7 +235,7 @@ class Scaled:
             self._weight.copy_(self._right)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [slow(1), 2])
 def test_a_right_run_is_right_beside_golden(bench: Bench, ranks: int) -> None:
     run = bench.run(ranks)
     assert not [one.detail for one in run.outcomes if one.outcome == "wrong"]
@@ -245,7 +246,7 @@ def test_a_right_run_is_right_beside_golden(bench: Bench, ranks: int) -> None:
         assert all(one.outcome == "right" and one.golden_error is not None for one in held), name
 
 
-@pytest.mark.parametrize(("ranks", "name"), [(1, "k_proj"), (2, "o_proj"), (2, "up_proj")])
+@pytest.mark.parametrize(("ranks", "name"), [(1, "k_proj"), slow(2, "o_proj"), slow(2, "up_proj")])
 def test_weights_that_are_not_golden_s_are_told(bench: Bench, ranks: int, name: str) -> None:
     """Their operator computes faithfully with them, whole, by columns and by rows. A twentieth is several
     times the rounding of float16. The projection of one row tells it but for a quarter (1 / sqrt(16))."""

@@ -45,6 +45,7 @@ from acc_pytest.tensors.ref import TensorRef
 from tests.diagnosis.plans import plan_of, row_of
 from tests.e2e.hf_models import HuggingFace, scratch
 from tests.opcheck.made import MadeDump
+from tests.slow import slow
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Bench:
         self, name: str, ranks: int, family: str | None, fault: Fault | None = None
     ) -> tuple[Path, Path, tuple[str, ...]]:
         """Golden's dump, that of mine, and the operators that have the fault."""
-        network = self.networks.golden(name, "float16", steps=1)
+        network = self.networks.golden(name, "float16", steps=1, layers=1)
         return network.path, *self.networks.run(network, "float16", ranks, fault, family)
 
     def _plan(
@@ -98,8 +99,8 @@ def outcomes(planned: Plan) -> dict[str, list[str]]:
         ("llama", None, 1),
         ("llama", "llama-int8", 2),
         ("llama", "llama-int8", 1),
-        ("bloom", None, 2),
-        ("glm", None, 2),
+        slow("bloom", None, 2),
+        slow("glm", None, 2),
     ],
 )
 def test_operators_of_a_right_run_make_golden_of_its_inputs(
@@ -109,17 +110,17 @@ def test_operators_of_a_right_run_make_golden_of_its_inputs(
     planned, _ = bench.plan(name, ranks, family)
     found = outcomes(planned)
     assert {outcome for each in found.values() for outcome in each} == {"right"}
-    assert len(found) > 30
+    assert len(found) > 25  # of one layer
 
 
 @pytest.mark.parametrize(
     ("fault", "family"),
     [
-        (Fault("weight", 1), None),
-        (Fault("norm_eps", 0, size=1e-3), None),
-        (Fault("rope_base", 1, size=2.0), None),
-        (Fault("softmax_scale", 1, size=1.3), None),
-        (Fault("int8_scale", 1, size=1.4), "llama-int8"),
+        (Fault("weight", 0), None),
+        slow(Fault("norm_eps", 0, size=1e-3), None),
+        slow(Fault("rope_base", 0, size=2.0), None),
+        slow(Fault("softmax_scale", 0, size=1.3), None),
+        (Fault("int8_scale", 0, size=1.4), "llama-int8"),
     ],
 )
 def test_an_operator_with_another_number_does_not(bench: Bench, fault: Fault, family: str | None) -> None:
@@ -134,7 +135,7 @@ def test_an_operator_with_another_number_does_not(bench: Bench, fault: Fault, fa
 
 
 def test_a_kernel_that_is_off_is_not_right_though_its_numbers_are(bench: Bench) -> None:
-    planned, faulty = bench.plan("llama", 1, None, Fault("scale", 1, "LinearOperation", size=1.02))
+    planned, faulty = bench.plan("llama", 1, None, Fault("scale", 0, "LinearOperation", size=1.02))
     found = outcomes(planned)
     assert {outcome for name in faulty if name in found for outcome in found[name]} == {"wrong"}
 
@@ -167,7 +168,7 @@ def test_errors_of_quantisation_that_accumulate_are_no_failure(bench: Bench) -> 
 
 
 def test_they_do_not_hide_another_scale(bench: Bench) -> None:
-    planned, faulty = bench.plan("llama", 1, "llama-int8", Fault("int8_scale", 1, size=2.0))
+    planned, faulty = bench.plan("llama", 1, "llama-int8", Fault("int8_scale", 0, size=2.0))
     rules = read_config(find_config("default")).rules
     rows, diagnosis = run(planned, lambda _: Judge(rules))
     assert any(row.red for row in rows)
@@ -221,7 +222,7 @@ def rows_of(bench: Bench, fault: Fault | None, replay: str) -> tuple[list[Row], 
 
 def test_another_activation_is_found_in_int8_unasked(bench: Bench) -> None:
     """Its error is half of what T allows there, and it is right with the parameters of mine."""
-    fault = Fault("activation", 1, step=1)
+    fault = Fault("activation", 0, step=1)
     rows, faulty = rows_of(bench, fault, "auto")
     [red] = [row for row in rows if row.red]
     assert red.name in faulty

@@ -36,6 +36,7 @@ from acc_pytest.reference.recomputation import LOOKING, Recomputation, Recompute
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.newer import caches_have_layers, experts_are_one_module
+from tests.slow import slow
 
 Spoil = Callable[[Any], None]
 Found = dict[str, Recomputation]
@@ -288,7 +289,7 @@ class Sharded:
 @pytest.mark.parametrize("by", [outlined, by_model])
 @pytest.mark.parametrize(
     ("kind", "factor"),
-    [("Linear", 1.0), ("Linear", 1.02), ("RowParallelLinear", 1.0), ("RowParallelLinear", 1.02)],
+    [slow("Linear", 1.0), slow("Linear", 1.02), ("RowParallelLinear", 1.0), ("RowParallelLinear", 1.02)],
 )
 def test_layers_over_ranks_are_held_to_golden_whole(
     dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, kind: str, factor: float, by: Maker
@@ -353,7 +354,7 @@ def experts(way: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["", "eager"])
-@pytest.mark.parametrize(("factor", "wrong"), [(1.0, set()), (1.01, {"mlp.experts"})])
+@pytest.mark.parametrize(("factor", "wrong"), [slow(1.0, set()), (1.01, {"mlp.experts"})])
 def test_experts_in_one_tensor_are_computed_with_their_weights(
     tmp_path: Path, way: str, factor: float, wrong: set[str]
 ) -> None:

@@ -30,6 +30,7 @@ from acc_pytest.tensors.ref import TensorRef, forget_headers, readable
 from tests.each_case import check_each
 from tests.remote.stores.broken_store import BrokenFiles, broken_store
 from tests.shared_directory import made_once
+from tests.slow import slow
 
 
 @pytest.fixture(scope="session")
@@ -264,7 +265,7 @@ def test_an_index_in_a_store_that_is_no_longer_true(
     assert store.calls["find"] == 0
 
 
-@pytest.mark.parametrize("side", ["golden", "mine"])
+@pytest.mark.parametrize("side", ["golden", slow("mine")])
 def test_a_kept_dump_in_a_store_is_the_dump(pair: DemoPaths, tmp_path: Path, side: str) -> None:
     whole = listed(open_dump(str(getattr(pair, side))))
     kept = keep(str(getattr(pair, side)), str(tmp_path / "kept"))

@@ -20,10 +20,13 @@ from acc_pytest.tensors.dtypes import by_atb_code, layout_name
 from acc_pytest.tensors.ref import TensorRef, readable
 from acc_pytest.tensors.statistics import statistics_in, statistics_of
 from tests.newer import known
+from tests.slow import slow
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "conformance"
 PROBE = DATA / "probe"
 pytestmark = pytest.mark.skipif(not PROBE.is_dir(), reason=f"no conformance data at {DATA}")
+
+LARGE = ("A", "C", "D_e4")
 
 # Dumps by the name under which expected_facts.json of their directory lists them.
 FACTS = {
@@ -56,7 +59,7 @@ def bins(dump: Path) -> Iterator[TensorRef]:
         yield TensorRef(str(path), root=execution_of(path))
 
 
-@pytest.mark.parametrize("key", FACTS, ids="/".join)
+@pytest.mark.parametrize("key", [slow(key) if key[0] in LARGE else key for key in FACTS], ids="/".join)
 def test_every_bin_opens_or_says_why_not(key: tuple[str, str]) -> None:
     kinds: Counter[str] = Counter()
     codes: Counter[str] = Counter()

@@ -227,7 +227,7 @@ OPERATIONS = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(report=OPERATIONS, level=st.integers(-1, 3))
 def test_whatever_is_written_in_place_every_value_has_one_writer_before_its_readers(
     tmp_path: Path, report: dict[str, Any], level: int

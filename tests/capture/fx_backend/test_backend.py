@@ -27,6 +27,7 @@ from acc_pytest.tensors.ref import TensorRef
 from tests.capture.conftest import Graphs
 from tests.capture.torchair.models import PROGRAMS, Attention, Mlp, run_program
 from tests.capture.torchair.tree import contents, graphs
+from tests.slow import slow
 
 ROOT = Path(__file__).parents[3]
 REAL = ROOT / ".." / "shared" / "conformance" / "torchair" / "real_fx"
@@ -174,7 +175,9 @@ def test_a_wrong_argument_is_refused(options: dict[str, Any], message: str) -> N
         fx_dump_backend(**options)
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(
+    scope="module", params=[slow(name) if name in ("attention", "training") else name for name in PROGRAMS]
+)
 def program(request: pytest.FixtureRequest, eager_graphs: Callable[[str], Graphs]) -> Program:
     """Each program, and the graphs of its eager run."""
     return Program(request.param, eager_graphs(request.param))
@@ -325,6 +328,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
 def test_ranks_are_those_of_torch_distributed(tmp_path: Path, python_with_torch: None) -> None:
     words = (sys.executable, "-c", RANK, str(tmp_path))

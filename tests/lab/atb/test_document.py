@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.cli import main
+from tests.slow import slow
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "atb-cpu.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.mark.usefixtures("python_with_torch")
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+@pytest.mark.parametrize("number", [0, *map(slow, range(1, len(PROGRAMS)))])
 def test_a_program_of_the_document_runs(number: int, tmp_path: Path) -> None:
     program = PROGRAMS[number]
     if "import transformers" in program:

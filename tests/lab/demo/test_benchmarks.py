@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.slow import slow
+
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -365,7 +367,7 @@ def _torch_outcome(detecting: SimpleNamespace, goldens: Any, tmp_path: Path, fau
     return detecting.runs.examine(case, goldens, tmp_path / "mine")
 
 
-@pytest.mark.parametrize("network", ["llama", "mixtral", "deepseek_v2", "bert", "t5"])
+@pytest.mark.parametrize("network", ["llama", slow("mixtral"), slow("deepseek_v2"), "bert", slow("t5")])
 def test_every_fault_changes_what_a_network_computes(
     detecting: SimpleNamespace, goldens: Any, network: str
 ) -> None:

@@ -24,6 +24,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.ge_graph import Edge, read_graph
+from tests.slow import slow
 
 HALF = 2.0**-11
 """Half a unit in the last place of a float16 near 1."""
@@ -101,7 +102,7 @@ def test_what_makes_real_dumps_awkward_is_there(demo: TorchairPaths) -> None:
     assert sorted(copies.values())[-2:] == [1, 2]
 
 
-@pytest.mark.parametrize("release", ["7.2", "7.1", "7.0", "oldest"])
+@pytest.mark.parametrize("release", ["7.2", slow("7.1"), slow("7.0"), "oldest"])
 def test_every_release_opens_with_the_same_graphs_and_steps(release: str, tmp_path: Path) -> None:
     paths = make_torchair_demo(tmp_path, TorchairSpec(release=release, steps=2))
     for path, kind in ((paths.golden, "fx"), (paths.mine, "ge"), (paths.unfused, "ge")):
@@ -239,9 +240,9 @@ def test_a_clean_run_of_other_kernels_is_green(table: SimpleNamespace, tmp_path:
 @pytest.mark.parametrize(
     ("kind", "place", "root"),
     [
-        ("row_sign", "Transpose", "Transpose"),
+        slow("row_sign", "Transpose", "Transpose"),
         ("spoiled", "Mul_1", "Mul_1Add_1"),
-        ("scale", "SoftmaxV2", "SoftmaxV2"),
+        slow("scale", "SoftmaxV2", "SoftmaxV2"),
     ],
 )
 def test_a_fault_has_one_root_at_its_operator(

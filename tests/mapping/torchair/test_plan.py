@@ -20,6 +20,7 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
 from acc_pytest.tensors.ge_message import OriginalOp
 from acc_pytest.topology.ge_graph import GeDesc, GeNode
+from tests.slow import slow
 from tests.tensors.ge_writer import GeValue, write_record
 
 from .hand_made import Fx, Ge, constant, mapped, op, pairs, reasons, tensor
@@ -317,7 +318,7 @@ def test_what_fx_holds_too_is_compared_on_real_programs(program: str) -> None:
 
 
 @needs_programs
-@pytest.mark.parametrize("program", ["mlp", "attn"])
+@pytest.mark.parametrize("program", ["mlp", slow("attn")])
 @pytest.mark.parametrize("rounded", ["ge16", "ge16_nz"])
 def test_no_pair_of_a_rounded_run_is_wrong_and_none_is_lost(program: str, rounded: str) -> None:
     golden = DATA / "real_programs" / program / "fx"

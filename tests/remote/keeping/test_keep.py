@@ -29,6 +29,7 @@ from tests.dumps.msprobe_writer import RankWriter, record
 from tests.dumps.test_msprobe import Model
 from tests.dumps.tool_dumps import SglangWriter, tensor, write_pass
 from tests.dumps.trees import atb
+from tests.slow import slow
 
 STEP = "torch_tensors/cpu_7/0"
 
@@ -430,7 +431,9 @@ def test_a_folder_of_saved_tensors_is_kept(tmp_path: Path, folder: str) -> None:
 
 
 @pytest.mark.skipif(not ENGINES.is_dir(), reason=f"no conformance data at {ENGINES}")
-@pytest.mark.parametrize("engine", ["llamacpp", "ort", "openvino", "transformerlens", "executorch"])
+@pytest.mark.parametrize(
+    "engine", [slow("llamacpp"), slow("ort"), "openvino", "transformerlens", "executorch"]
+)
 def test_what_engines_leave_is_kept(tmp_path: Path, engine: str) -> None:
     with tarfile.open(ENGINES / f"{engine}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")

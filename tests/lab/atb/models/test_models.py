@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.slow import slow
+
 pytest.importorskip("transformers")
 
 from acc_pytest.errors import SettingsError
@@ -23,7 +25,7 @@ from .stand_in import Config, Module
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", slow("bfloat16")])
 @pytest.mark.parametrize("name", list(GOLDEN))
 def test_prefill_and_decode_give_the_goldens_logits(name: str, dtype: str, ranks: int) -> None:
     mine = LanguageModel.from_torch(GOLDEN[name](), runtime(ranks), dtype=dtype, tokens=16)
@@ -209,7 +211,9 @@ def run(name: str, fault: Fault | None) -> tuple[tuple[str, ...], list[Written]]
     return mine.faulty, probes
 
 
-@pytest.fixture(scope="module", params=list(NO_PLACE))
+@pytest.fixture(
+    scope="module", params=[name if name in ("llama", "bloom") else slow(name) for name in NO_PLACE]
+)
 def clean(request: pytest.FixtureRequest) -> tuple[str, list[Written]]:
     return request.param, run(request.param, None)[1]
 
@@ -393,7 +397,7 @@ def test_a_linear_is_off_by_half_a_level_of_weight_and_activation_at_most(name: 
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", slow("bfloat16")])
 @pytest.mark.parametrize("name", ["llama", "llama-gqa", "llama-biases", "qwen2", "glm"])
 def test_the_logits_are_off_by_what_the_linears_lose(name: str, dtype: str, ranks: int) -> None:
     """The four linears of a layer add up at worst, layers (and the ends) are independent."""
