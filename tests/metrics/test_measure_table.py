@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import COLUMN_METRICS, SliceErrors
 from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.metrics.pair_sums import MOST, SliceSums
+from acc_pytest.tensors.read_source import StoredSource, opened_source
+from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference, seven, worst_of
 from tests.metrics.slice_reference import slice_errors
@@ -164,6 +167,27 @@ def test_a16_a17_integers_are_exact(dtype: torch.dtype, base: int, step: int) ->
     result = measured(golden, golden + step)
     assert (result.max_absolute_error, result.mean_absolute_error) == (step, step)
     assert (result.mismatches, result.beyond_tolerance, result.beyond_fraction) == (256, 256, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine"),
+    [
+        (torch.arange(300) + 2**60, torch.arange(300) + 2**60 + torch.tensor([0, 1, 7]).repeat(100)),
+        (torch.arange(9, dtype=torch.int32), torch.arange(9, dtype=torch.int32)),
+        (torch.arange(9, dtype=torch.uint8), torch.arange(9) + 1),
+        (torch.tensor([[True, False]]), torch.tensor([[True, True]])),
+    ],
+    ids=["int64", "int32", "mixed", "bool"],
+)
+def test_whole_numbers_in_files_are_measured_like_tensors(
+    tmp_path: Path, golden: torch.Tensor, mine: torch.Tensor
+) -> None:
+    stored = []
+    for name, tensor in (("golden", golden), ("mine", mine)):
+        torch.save(tensor, tmp_path / f"{name}.pth")
+        stored.append(opened_source(TensorRef(str(tmp_path / f"{name}.pth"))))
+        assert isinstance(stored[-1], StoredSource)
+    assert measure(*stored) == measure(TensorSource(golden), TensorSource(mine), double=True)
 
 
 def test_a18_a19_float64_keeps_its_range_and_digits() -> None:
@@ -360,7 +384,8 @@ def test_rows_that_are_off_are_named() -> None:
     assert _measured(golden, mine).rows_off == ""
     mine[:, 20:25] += 0.3 * _normal(2, 5, 64, seed=5)
     mine[0, 30] += 0.3
-    assert _measured(golden, mine).rows_off == "20-24, 30 of 40"
+    mine[:, 33:35] += 0.3
+    assert _measured(golden, mine).rows_off == "20-24, 30, 33-34 of 40"
     mine[:, ::2] += 0.3
     assert _measured(golden, mine).rows_off == "0, 2, 4, 6, ... of 40"
     assert _measured(golden, 2 * golden).rows_off == ""

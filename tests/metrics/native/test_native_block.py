@@ -369,6 +369,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("no-such-compiler -O2", "no C\\+\\+ compiler: no-such-compiler -O2 is not in PATH"),
         ("false", "the C\\+\\+ compiler failed"),
+        ("sh -c 'printf \"note\\na.h:1: error: no b\\n\" >&2; false'", "failed: a.h:1: error: no b$"),
     ],
 )
 def test_a_compiler_that_fails_leaves_what_was_there(
