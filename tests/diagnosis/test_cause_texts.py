@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from acc_pytest.diagnosis.evidence import (
     with_replay,
 )
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.run import with_cause
+from acc_pytest.diagnosis.run import decide, with_cause
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.verdict import Check
@@ -342,6 +343,7 @@ def test_an_inherited_failure_is_no_failure_of_its_own(
     made = Cause(kind, "dataflow")
     row = with_cause(replace(row_of(0, 5.0), verdict=verdict), made, strict)
     assert (row.verdict, row.strict, row.cause) == (*expected, made)
+    assert not with_cause(row_of(0, 5.0), made).strict
 
 
 # What replay found of a pair: kept in its row, shown as checks, and read back.
@@ -467,6 +469,15 @@ def test_accumulated_rounding_passes_up_to_its_own_bound_and_says_so() -> None:
     assert (distance.allowed, distance.passed) == (0.12, True)
     assert "else <= 0.02" in distance.reason
     assert not any(math.isinf(check.allowed) for check in passed.checks)
+
+
+@pytest.mark.parametrize("sources", ["", "1"])
+def test_what_rounding_explains_passes_with_what_was_computed_again(sources: str) -> None:
+    row, found = lifted_row(), replace(RIGHT, sources=sources)
+    explains: Any = SimpleNamespace(lift=lambda state: 0.12, recomputed=lambda state: found)
+    passed, why = decide(row, PairState.of(row, 0), explains, Cause("root", "dataflow"))
+    assert (passed.verdict, passed.context[ACCUMULATED], why) == ("pass", 0.12, None)
+    assert (replay_of(passed) == found) is bool(sources)
 
 
 def test_the_needed_tolerance_is_the_least_that_lifts() -> None:
