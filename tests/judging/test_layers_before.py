@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.judging.derive import by_tolerance, derived, least_tolerance
-from acc_pytest.judging.threshold import JudgeContext, Threshold
+from acc_pytest.judging.threshold import JudgeContext, RowLevel, Threshold
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement, SliceErrors
 from acc_pytest.tensors.source import TensorSource
@@ -28,6 +28,21 @@ def measured() -> Measurement:
 
 def bounds(context: JudgeContext, measurement: Measurement, factor: float = 1.0) -> dict[str, Threshold]:
     return {each.metric: each for each in derived(context, measurement, factor)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "slices", "level"),
+    [
+        ((2, 8, 64), {"typical_row_error": 0.1, "last_row_error": 0.2, "bias": -0.3}, (0.1, 0.2, 16, -0.3)),
+        ((1, 1, 64), {}, (None, 0.5, 1, None)),  # the last row of a single one is the whole
+        ((2, 64), {}, (None, None, 2, None)),
+    ],
+)
+def test_a_level_is_read_off_a_measurement(
+    shape: tuple[int, ...], slices: dict[str, float], level: tuple[float | None, ...]
+) -> None:
+    measurement = build(shape=shape, relative_euclidean_distance=0.5, slices=SliceErrors(**slices))  # type: ignore[arg-type]
+    assert RowLevel.of(measurement) == level
 
 
 DEEP = JudgeContext(depth=20, length=64)
