@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from acc_pytest.base.vocabulary import INCOMPLETE
 from acc_pytest.comparison import compare_pair
 from acc_pytest.diagnosis.evidence import as_accumulated, may_accumulate
 from acc_pytest.errors import AccError
@@ -150,6 +151,8 @@ def test_unmapped_nodes_are_in_the_order_of_their_numbers() -> None:
     assert (mine.side, mine.node, mine.op_type, mine.slot) == ("mine", "n5", "Add", "output[0]")
     assert (mine.reason, mine.step, mine.rank, mine.graph) == ("nothing fits", 4, 1, "graph_2")
     assert mine.ref == TensorRef("/m/file")
+    cut = replace(unmapped(0), verdict=INCOMPLETE, sentence="incomplete mine: cut")
+    assert [node.why for node in stored_run([file(cut, unmapped(5))]).plan.unmapped] == [INCOMPLETE, "alone"]
 
 
 def test_links_become_lineage_and_no_file_can_make_a_circle() -> None:

@@ -322,16 +322,20 @@ def test_dtypes_may_differ(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     assert not measured(golden, golden.to(dtypes[1])).identical
 
 
-def test_both_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.5, -1.0])
+def test_all_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     golden, mine = pair(torch.float16, "half zero")
-    single = measured(golden, mine)
+    mine = mine if factor == 1.0 else (factor * golden).to(mine.dtype)
+    native = measured(golden, mine)
     monkeypatch.setenv(VARIABLE, "python")
+    single = measured(golden, mine)
     monkeypatch.setattr(python_blocks, "FITTING", frozenset())
     double = measured(golden, mine)
-    for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
-        assert close(getattr(single, name), getattr(double, name)), name
     same = ("near_zero", "beyond_tolerance", "worst", "golden_max", "mine_min", "mismatches", "compared")
-    assert all(getattr(single, name) == getattr(double, name) for name in same)
+    for way in (native, single):
+        for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
+            assert close(getattr(way, name), getattr(double, name)), name
+        assert all(getattr(way, name) == getattr(double, name) for name in same)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
