@@ -336,6 +336,8 @@ def test_all_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch, factor
         for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
             assert close(getattr(way, name), getattr(double, name)), name
         assert all(getattr(way, name) == getattr(double, name) for name in same)
+        sums = zip(*(dataclasses.astuple(each.moments) for each in (way, double)))
+        assert all(close(of_way, of_double) for of_way, of_double in sums)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
