@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from ..base.reason import Reason
 from ..tensors.dtypes import by_name
 from .threshold import LAYERS_BEFORE, JudgeContext, Threshold, is_narrowed
-from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, scatter_text, tolerance
+from .tolerance import CAP, SAFETY, Tolerance, coarser, scatter_of, scatter_text, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -146,10 +146,8 @@ def by_tolerance(
     context: JudgeContext, measurement: Measurement, t: float, reason: str
 ) -> tuple[Threshold, ...]:
     """The default thresholds of floats that follow from this T; `reason` says where it comes from."""
-    fmt = coarser(*context.computed_types(measurement))
-    return derived(
-        context, measurement, rule_tolerance=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER))
-    )
+    allowed = Tolerance.stated(t, context.computed_types(measurement), reason)
+    return derived(context, measurement, rule_tolerance=allowed)
 
 
 def _rows(measurement: Measurement) -> int | None:

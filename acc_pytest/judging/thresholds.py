@@ -13,7 +13,7 @@ from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
 from .threshold import OF_STANDARD, SET, SWITCHED_OFF, JudgeContext, Threshold, ThresholdRule
-from .tolerance import PER_LAYER, Tolerance, coarser
+from .tolerance import Tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import ElementTolerance, Measurement
@@ -112,10 +112,7 @@ def tolerance_of_rules(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) 
     if setting is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
     value, origin = setting
-    fmt = coarser(*dtypes)
-    # T of one layer is that many times u.
-    rounding = max(fmt.roundoff, value / PER_LAYER)
-    return Tolerance(value, fmt, Reason("T = {:.3g} {}", value, Reason(SET, origin)), rounding)
+    return Tolerance.stated(value, dtypes, Reason("T = {:.3g} {}", value, Reason(SET, origin)))
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:

@@ -65,6 +65,12 @@ class Tolerance:
     reason: str
     rounding: float
 
+    @classmethod
+    def stated(cls, t: float, dtypes: tuple[str, str], reason: str) -> Tolerance:
+        """A T that somebody states, for `reason`: its rounding is that of one layer with this T."""
+        fmt = coarser(*dtypes)
+        return cls(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER))
+
 
 @functools.lru_cache(maxsize=4096)
 def tolerance(

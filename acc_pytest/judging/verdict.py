@@ -174,7 +174,7 @@ def _failed(c: Check, numel: int, elements: ElementErrors | None, at: str) -> st
     if c.at_least:
         return Reason("{} {:.6g} is below the required {}{}", c.metric, c.measured, bound, at)
     share = c.excess
-    if share in (0.0, float("inf")):
+    if isinf(share):
         return Reason("{} {:.3g} is above the allowed {:.3g}{}", c.metric, c.measured, c.allowed, at)
     times = f"{share:.0f}" if share >= 10 else f"{share:.1f}" if share >= 1.05 else f"{share:.4g}"
     return Reason("{} {:.3g} is {} times the allowed {:.3g}{}", c.metric, c.measured, times, c.allowed, at)

@@ -23,8 +23,8 @@ _STEEP = 30.0
 """Beyond this d, e^d may overflow beside a small weight, so both exponents are added first."""
 
 
-def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance, *, exact: bool) -> BlockSums:
-    """Sum a block of at least one element, all finite; `exact` asks for the count of unequal ones."""
+def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance) -> BlockSums:
+    """Sum a block of at least one element, all finite."""
     g, m, d = golden.wide, mine.wide, difference(mine, golden)
     if not d.any():
         return _equal_sums(g)
@@ -55,7 +55,7 @@ def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance, *, ex
         scaled_peak=float((error / np.maximum(size, 1.0)).max()),
         near_zero=int(np.count_nonzero(near)),
         beyond=int(np.count_nonzero(beyond)),
-        mismatches=int(np.count_nonzero(error)) if exact else 0,
+        mismatches=int(np.count_nonzero(error)),
         divergence=None if np.iscomplexobj(g) else divergence_sums(g, d),
         golden_exponent=g_exp,
         mine_exponent=m_exp,
@@ -196,10 +196,10 @@ def difference(mine: Values, golden: Values) -> Wide:
 
 
 class DoubleBlocks:
-    """Kernel that sums blocks in float64; `exact` values are compared for equality."""
+    """Kernel that sums blocks in float64."""
 
-    def __init__(self, tolerance: ElementTolerance, slices: SliceSums | None, *, exact: bool) -> None:
-        self._tolerance, self._slices, self._exact = tolerance, slices, exact
+    def __init__(self, tolerance: ElementTolerance, slices: SliceSums | None) -> None:
+        self._tolerance, self._slices = tolerance, slices
 
     def result(self, golden: Values, mine: Values, start: int) -> BlockResult:
         """The result of a block of both sides, from the flat position `start`; `identical` is not known."""
@@ -217,7 +217,7 @@ class DoubleBlocks:
             if not at.size:
                 return result
             golden, mine = golden.pick(keep), mine.pick(keep)
-        result.compared = double_sums(golden, mine, self._tolerance, exact=self._exact)
+        result.compared = double_sums(golden, mine, self._tolerance)
         result.compared.peak_at = int(at[result.compared.peak_at])
         if self._slices is not None:
             errors = difference(mine, golden)
@@ -229,7 +229,7 @@ class WholeNumbers:
     """Kernel that sums blocks of whole numbers and truth values."""
 
     def __init__(self, tolerance: ElementTolerance) -> None:
-        self._blocks = DoubleBlocks(tolerance, None, exact=True)
+        self._blocks = DoubleBlocks(tolerance, None)
 
     def result(self, golden: NDArray[Any], mine: NDArray[Any], start: int) -> BlockResult:
         """The result of a block of both sides, from the flat position `start`."""

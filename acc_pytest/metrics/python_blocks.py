@@ -42,7 +42,7 @@ class PythonBlocks:
         self._elements, self._slices = elements, slices
         types = element_type(golden), element_type(mine)
         self._exact = all(dtype.is_exact for dtype in types)
-        self._double = DoubleBlocks(tolerance, slices, exact=self._exact)
+        self._double = DoubleBlocks(tolerance, slices)
         self._complex = any(dtype.kind == "complex" for dtype in types)
         self._single = {golden.dtype, mine.dtype} <= FITTING and not double
         self._channels = max(1, int(golden.shape[-1])) if golden.shape else 1

@@ -94,7 +94,7 @@ class Results:
     @property
     def description(self) -> tuple[str, list[Any], Mapping[str, Any]]:
         """The operator and everything that it is told beside tensors."""
-        return str(self._overload), [_withouttensors_in(argument) for argument in self._args], self._options
+        return str(self._overload), [_without_tensors_in(argument) for argument in self._args], self._options
 
     @property
     def _name(self) -> str:
@@ -211,9 +211,9 @@ def _value(kind: str, stored: torch.Tensor | None, name: str) -> Any:
     raise OperatorError(Reason("its file does not hold argument {} of type {}", name, kind))
 
 
-def _withouttensors_in(value: Any) -> Any:
+def _without_tensors_in(value: Any) -> Any:
     if isinstance(value, list):
-        return [_withouttensors_in(item) for item in value]
+        return [_without_tensors_in(item) for item in value]
     return None if isinstance(value, torch.Tensor) else value
 
 

@@ -83,7 +83,7 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     for order, place in enumerate(places):
         worker_base = place[: len(place) - len(case.directory) + len(base)] if base else ""
         param = param_of(place) or {**case.param, "rank": order}
-        number = param.get("rank", order)
+        number = param.get("rank")
         rank = number if isinstance(number, int) else order
         inputs, outputs, in_place, clean = _tensors(place, worker_base)
         cases[rank] = replace(

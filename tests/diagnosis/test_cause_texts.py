@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from acc_pytest.diagnosis.evidence import (
     with_replay,
 )
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.run import with_cause
+from acc_pytest.diagnosis.run import decide, with_cause
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.verdict import Check
@@ -126,6 +127,36 @@ def test_of_a_root_that_cannot_be_computed_again_it_is_said_what_is_known_of_its
 ) -> None:
     found = cause(levels, 2, **plan)
     assert (found.kind, found.root_name, found.text) == ("root", "Op_2", said + NOT_COMPUTED)
+
+
+def test_of_inputs_that_pass_as_a_tie_it_is_said() -> None:
+    inheritance, states, _ = inheritance_of(plan_of(CHAIN), {1: 0.1, 2: 5})
+    states[1] = replace(states[1], excused=True)
+    said = "all that was compared above it agrees, but for ties and accumulated rounding"
+    assert inheritance.cause(states[2]).text == said + NOT_COMPUTED
+
+
+@pytest.mark.parametrize(
+    ("before", "unseen", "said"),
+    [
+        (0.1, (), "its inputs agree" + NOT_COMPUTED),
+        (5.0, (), "inherited from Op_0 at step 0: its inputs agree, but what it had at step 0 did not"),
+        (
+            5.0,
+            ("input[1]",),
+            "inherited from Op_0 at step 0: all that was compared above it agrees (not compared: input[1]), "
+            "but what it had at step 0 did not",
+        ),
+    ],
+)
+def test_what_an_operator_had_at_an_earlier_step_counts(
+    before: float, unseen: tuple[str, ...], said: str
+) -> None:
+    plan = plan_of(((), (0,), (), (2,)), steps=(0, 0, 1, 1))
+    pairs = list(plan.pairs)
+    pairs[3] = replace(pairs[3], golden=pairs[1].golden, mine=pairs[1].mine)
+    plan = replace(plan, pairs=tuple(pairs), unseen={3: unseen} if unseen else {})
+    assert cause_in(plan, {0: before, 1: before, 2: 0.1, 3: 5}, 3).text == said
 
 
 @pytest.mark.parametrize(
@@ -296,6 +327,17 @@ def test_the_state_of_a_pair_is_what_its_verdict_says(verdict: str, compared: bo
     assert PairState.of(replace(row, fed="mask"), 3).input_sentence == "said"
 
 
+def test_the_state_of_a_pair_knows_the_steps_of_its_type_and_whether_a_noise_run_measured_it() -> None:
+    row = replace(row_of(0, 0.5), statistics={"golden_rms": 0.5, "golden_max_abs": 4.0})
+    row = replace(row, golden=RowSide(dtype="float16"), mine=RowSide(dtype="int8"))
+    assert PairState.of(row, 0).quantised == pytest.approx(4.0 / 127 / math.sqrt(12) / 0.5)
+    for golden, mine in (("int8", "int8"), ("float16", "float16"), ("float16", "bool")):
+        other = replace(row, golden=RowSide(dtype=golden), mine=RowSide(dtype=mine))
+        assert PairState.of(other, 0).quantised == 0.0
+    assert not PairState.of(row, 0).profiled
+    assert PairState.of(replace(row, metrics={**row.metrics, "noise_error": 0.1}), 0).profiled
+
+
 def test_error_and_outcome_of_replay_are_those_of_the_row() -> None:
     row = row_of(4, 0.5)
     assert (PairState.of(row, 4).error, PairState.of(row, 4).replayed) == (0.005, "")
@@ -342,6 +384,7 @@ def test_an_inherited_failure_is_no_failure_of_its_own(
     made = Cause(kind, "dataflow")
     row = with_cause(replace(row_of(0, 5.0), verdict=verdict), made, strict)
     assert (row.verdict, row.strict, row.cause) == (*expected, made)
+    assert not with_cause(row_of(0, 5.0), made).strict
 
 
 # What replay found of a pair: kept in its row, shown as checks, and read back.
@@ -467,6 +510,15 @@ def test_accumulated_rounding_passes_up_to_its_own_bound_and_says_so() -> None:
     assert (distance.allowed, distance.passed) == (0.12, True)
     assert "else <= 0.02" in distance.reason
     assert not any(math.isinf(check.allowed) for check in passed.checks)
+
+
+@pytest.mark.parametrize("sources", ["", "1"])
+def test_what_rounding_explains_passes_with_what_was_computed_again(sources: str) -> None:
+    row, found = lifted_row(), replace(RIGHT, sources=sources)
+    explains: Any = SimpleNamespace(lift=lambda state: 0.12, recomputed=lambda state: found)
+    passed, why = decide(row, PairState.of(row, 0), explains, Cause("root", "dataflow"))
+    assert (passed.verdict, passed.context[ACCUMULATED], why) == ("pass", 0.12, None)
+    assert (replay_of(passed) == found) is bool(sources)
 
 
 def test_the_needed_tolerance_is_the_least_that_lifts() -> None:

@@ -331,6 +331,25 @@ def test_an_operator_that_was_not_computed_again_rounds_no_more_than_its_own_bou
         assert (found.lift(states[1]) is not None) is lifted
 
 
+@pytest.mark.parametrize(
+    ("again", "lifted"),
+    [
+        (Recomputation("right", 0.001, noise=0.02), True),
+        (Recomputation("right", 0.001, noise=0.02, allowed=0.0), True),
+        (Recomputation("right", 0.001, noise=0.001, allowed=0.16), False),
+        (Recomputation("right", 0.001, allowed=0.16), True),
+        (Recomputation("right", 0.001, allowed=0.008), False),
+        (Recomputation("", allowed=0.16), False),
+    ],
+)
+def test_an_operator_that_was_computed_again_rounds_as_measured_or_as_an_eighth_of_its_bound(
+    again: Recomputation, lifted: bool
+) -> None:
+    state = replace(PairState.of(row_of(1, 2.0, error=0.03), 1), needed=0.03, recomputed=again)
+    found, _ = evidence(CHAIN, (0.0, 0.03), states={1: state})
+    assert (found.lift(state) is not None) is lifted
+
+
 def test_without_lifts_nothing_passes_as_rounding() -> None:
     _, states = evidence(CHAIN, GROWING)
     answers = Answers(lambda _: recomputed("r"), lambda _: recomputed("r"))

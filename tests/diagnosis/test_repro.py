@@ -350,8 +350,12 @@ def test_what_is_left_out_is_in_the_readme_and_of_the_next_budget(
 
 
 def test_so_many_bundles_are_enough(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = row_of(1, 5.0), row_of(0, 5.0), row_of(1, 6.0)
+    monkeypatch.setattr(view, "MOST", 3)
+    _, home = ran(tmp_path / "all", plan, *rows)
+    assert "more have no bundle" not in (home / "README.md").read_text()
     monkeypatch.setattr(view, "MOST", 1)
-    _, home = ran(tmp_path / "a", plan, row_of(1, 5.0), row_of(0, 5.0), row_of(1, 6.0))
+    _, home = ran(tmp_path / "a", plan, *rows)
     assert (home / "README.md").read_text().endswith("- 2 more have no bundle: 1 are enough\n")
     assert not list(home.glob("02_*"))
 
@@ -500,6 +504,7 @@ def test_a_hostile_name_is_a_plain_folder(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_name_is_a_literal_in_the_test(name: str) -> None:
     text = folder.pair_test("test_1.py", name, {"cosine_similarity": 0.5, name: None})
+    assert "`pytest test_1.py`" in text
     tree = ast.parse(text)
     assigned = {
         node.targets[0].id: ast.literal_eval(node.value)

@@ -16,9 +16,10 @@ from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.diagnosis.summary import MOST_LINES, Ledger, RootAtStep, folded, root_lines
+from acc_pytest.judging.replay import ROWS_OFF
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.recorder import Recorder
-from acc_pytest.reporting.row import Cause, Row, RowSide
+from acc_pytest.reporting.row import LIKENESS, SUSPECT, Cause, Row, RowSide
 from acc_pytest.reporting.view import Diagnosis, Result, Root, Run, View
 
 from .plans import Locals, plan_of, row_of
@@ -418,7 +419,10 @@ def test_what_grows_without_bound_has_no_number(level: float, below: float, time
     ],
 )
 def test_a_root_says_what_follows_from_it(fields: dict[str, Any], said: str) -> None:
-    assert one(at(**{"name": "n", "text": "why", **fields})).sentence == f"n (Op) step 0 model: {said}; why"
+    root = at(**{"name": "n", "text": "why", **fields})
+    assert one(root).sentence == f"n (Op) step 0 model: {said}; why"
+    row = replace(root.row, statistics={ROWS_OFF: "3-5 of 9"}, context={SUSPECT: "b", LIKENESS: "a"})
+    assert one(replace(root, row=row)).sentence == f"n (Op) step 0 model: {said}, in rows 3-5 of 9; a; b; why"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from acc_pytest.base.vocabulary import INCOMPLETE
 from acc_pytest.comparison import compare_pair
 from acc_pytest.diagnosis.evidence import as_accumulated, may_accumulate
 from acc_pytest.errors import AccError
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.gate.stored import merged, stored_run
 from acc_pytest.judging.judges import Judge
+from acc_pytest.judging.replay import with_replicas
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Gap, Operand, Pair
@@ -149,19 +151,22 @@ def test_unmapped_nodes_are_in_the_order_of_their_numbers() -> None:
     assert (mine.side, mine.node, mine.op_type, mine.slot) == ("mine", "n5", "Add", "output[0]")
     assert (mine.reason, mine.step, mine.rank, mine.graph) == ("nothing fits", 4, 1, "graph_2")
     assert mine.ref == TensorRef("/m/file")
+    cut = replace(unmapped(0), verdict=INCOMPLETE, sentence="incomplete mine: cut")
+    assert [node.why for node in stored_run([file(cut, unmapped(5))]).plan.unmapped] == [INCOMPLETE, "alone"]
 
 
 def test_links_become_lineage_and_no_file_can_make_a_circle() -> None:
     links = {
         0: Links((0, 2), by_order=True),
         1: Links((0, 1), between=("2_Rope",), unseen=("input[1]",), gap=("module", "next", "a", "b")),
-        2: Links((0, 1), gap=("alone",)),
+        2: Links((0, 1), gap=("top", "last")),
     }
     plan = stored_run([file(pair(0), links=links)]).plan
     assert plan.parents == ((), (0,), (0, 1))
     assert plan.by_order == {0}
     assert (plan.between, plan.unseen) == ({1: ("2_Rope",)}, {1: ("input[1]",)})
-    assert plan.gaps == {1: Gap("module", ("a", "b"), "next")}
+    assert plan.gaps == {1: Gap("module", ("a", "b"), "next"), 2: Gap("top", (), "last")}
+    assert stored_run([file(pair(0), links={2: Links((0, 1), gap=("alone",))})]).plan.gaps == {}
     partly = stored_run([file(links={2: Links((1,))}), file(path="b", links={1: Links((0,))})]).plan
     assert partly.parents == ((), (0,), (1,))
     assert stored_run([file(pair(0))]).plan.parents == ()
@@ -449,6 +454,11 @@ def test_pairs_of_statistics_are_judged_again(compare: Compare) -> None:
     strict = rejudge(row, judge(max_stat_absolute_error=1e-9))
     assert strict.verdict == "fail"
     assert "statistics only" in strict.sentence
+    worse = compare_pair(_pair(stated(GOLDEN), stated(GOLDEN * (1 + 3e-6))), judge(), "id", 0)
+    two = replace(row, statistics=with_replicas(row.statistics, [worse.statistics]))
+    both = rejudge(two, judge(max_stat_absolute_error=1e-9))
+    assert (both.verdict, both.metrics) == ("fail", worse.metrics)
+    assert both.notes == (*row.notes, "another of its replicas")
 
 
 class _Header:
@@ -520,6 +530,8 @@ def test_a_metric_that_was_not_measured_then_cannot_be_judged_now(compare: Compa
     )
     measured = replace(row, custom={"snr": 7.0})
     assert rejudge(measured, lambda: Judge((rule,))).verdict == "fail"
+    within = replace(row, custom={"snr": 2.0})
+    assert rejudge(within, lambda: Judge((rule,))).verdict == "pass"
     off = rule_from_table({"snr": False}, "x.toml", custom=["snr"])
     assert rejudge(row, lambda: Judge((off,))).verdict == "pass"
 

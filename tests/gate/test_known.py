@@ -69,10 +69,13 @@ def test_an_entry_about_another_pair_or_of_yesterday_accepts_nothing() -> None:
         ({"step": 3}, True),
         ({"step": 0}, False),
         ({"name": "dump"}, False),
+        *(({"name": name}, True) for name in ("g", "golden.node", "m", "mine_node")),
     ],
 )
 def test_what_a_row_is_matched_by(match: dict[str, Any], accepted: bool) -> None:
     given = row(0.5, verdict="fail", dtype="torch.float16;torch.float16", level="op", policy="role", step=3)
+    golden, mine = replace(given.golden, node="golden.node"), replace(given.mine, node="mine_node")
+    given = replace(given, golden=golden, mine=mine)
     assert (KnownGate([entry("k", match=match)]).apply(given).verdict == "known") is accepted
 
 

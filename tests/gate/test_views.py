@@ -78,7 +78,7 @@ def test_three_entries_are_named_and_more_are_counted(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_change_has_its_line(tmp_path: Path) -> None:
-    """Pair 0 is as it was, 1 of another dtype, 2 better, 3 new, 4 without an error; 9 is gone."""
+    """Pair 0 is as it was, 1 of another dtype, 2 better, 3 new, 4 and 5 without an error; 9 is gone."""
     view = baseline(
         tmp_path / "b",
         p0=accepted(0.01),
@@ -86,11 +86,11 @@ def test_every_kind_of_change_has_its_line(tmp_path: Path) -> None:
         p2=accepted(0.5),
         p9=accepted(0.01),
     )
-    rows = [pair(number, None if number == 4 else 0.01) for number in range(5)]
+    rows = [pair(number, None if number >= 4 else 0.01) for number in range(6)]
     assert ran(view, *rows).lines() == [
         f"baseline: 2 comparisons held against the errors of {tmp_path / 'b'}",
         "baseline: it was made with machine x86_64 (now aarch64)",
-        "baseline: 1 comparisons have no relative error (statistics only)",
+        "baseline: 2 comparisons have no relative error (statistics only)",
         f"baseline: 1 entry ({key(1)}) of another dtype than accepted: not compared",
         f"baseline: 1 entry ({key(9)}) in it met no test: stale, --acc-update-baseline=all drops them",
         f"baseline: 1 entry ({key(3)}) not in it: add with --acc-update-baseline=new",
@@ -189,10 +189,10 @@ def test_a_file_that_cannot_be_written_ends_the_run_before_its_first_test(tmp_pa
 # ---- known differences ------------------------------------------------------------------------------
 
 
-def known(days: int = 1) -> Known:
-    """An entry about pairs that are called `m`, which ends in so many days."""
+def known(days: int = 1, name: str = "m") -> Known:
+    """An entry about pairs of this name, which ends in so many days."""
     table = {
-        "match": {"name": "m"},
+        "match": {"name": name},
         "reason": "other kernel",
         "owner": "ann",
         "expires": TODAY + datetime.timedelta(days=days),
@@ -236,6 +236,17 @@ def test_an_entry_is_about_no_pair_only_where_all_pairs_ran() -> None:
     assert ran(KnownView([known()]), other, pairs=2).lines() == []
     both = ran(KnownView([known(), known(-1)]), other, pairs=2).lines()
     assert both == [f"known: {EXPIRED}"], "what has expired is told in every run"
+
+
+def test_an_entry_about_every_operator_is_refused() -> None:
+    plan = plan_of(((), (0,), (1,)))
+    with pytest.raises(
+        SettingsError, match=r"^k.toml 1: match is about every operator of the plan \(3 pairs\)"
+    ):
+        KnownView([known(), known(name="Op_*")]).begin(Run(plan=plan))
+    KnownView([known(name="Op_1"), known(-1, "Op_*")]).begin(Run(plan=plan))
+    KnownView([known(name="Op_*")]).begin(Run(plan=plan_of(((),))))
+    KnownView([known(name="Op_*")]).begin(Run())
 
 
 # ---- thresholds ---------------------------------------------------------------------------------------
@@ -332,6 +343,8 @@ def test_all_accepts_loosened_thresholds_and_the_file_asks_for_the_reason(
     assert str(written.bounds[key(0)]["a"]) == "<= 0.2 r"
     assert [change.reason for change in written.history] == ["first", WHY]
     assert written.history[1] == Change(TODAY.isoformat(), "bob", WHY)
+    ran(held(path, "all", p0="<= 0.2 r"), bounded(0, a="<= 0.1 r"))
+    assert [change.reason for change in read_baseline(str(path)).history] == ["first"], "nothing was loosened"
 
 
 @pytest.mark.parametrize(("reason", "count"), [(WHY, 1), ("new kernel", 0)])

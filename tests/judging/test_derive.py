@@ -365,6 +365,36 @@ def test_elements_beside_nan_are_counted_in_float64(monkeypatch: pytest.MonkeyPa
     assert asked == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("golden_mask", "mine_mask", "passes"),
+    [
+        (torch.finfo(torch.float32).min, torch.finfo(torch.float16).min, True),
+        (torch.finfo(torch.float32).min, -math.inf, True),
+        (-math.inf, torch.finfo(torch.float16).min, True),
+        (torch.finfo(torch.float32).min, -1000.0, False),
+        (-1000.0, torch.finfo(torch.float16).min, False),
+    ],
+)
+def test_what_a_mask_hides_is_the_least_of_each_type(
+    golden_mask: float, mine_mask: float, passes: bool
+) -> None:
+    golden = torch.randn(8, 64, generator=torch.Generator().manual_seed(3))
+    mine = golden.half()
+    golden[:, ::3], mine[:, ::3] = golden_mask, mine_mask
+    measurement, judgement = Judge().tensors(JudgeContext(), TensorSource(golden), TensorSource(mine))
+    assert (judgement.verdict == "pass") is passes
+    if passes:
+        assert measurement.compared == 8 * 42
+    written = JudgeContext(written="float32", op_class="COMPUTE_FLOAT")
+    _, judgement = Judge(standard=STANDARDS["ascend"]).tensors(
+        written, TensorSource(golden), TensorSource(mine)
+    )
+    assert judgement.verdict == "fail", "an operator alone writes what it is to write"
+    mine[2, 4] += 1.0
+    _, judgement = Judge().tensors(JudgeContext(), TensorSource(golden), TensorSource(mine))
+    assert judgement.verdict == "fail"
+
+
 # Bounds without data: what the rules allow for a standard tensor, as text that can be kept and compared.
 
 

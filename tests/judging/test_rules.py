@@ -24,7 +24,7 @@ from acc_pytest.judging.rules import (
 )
 from acc_pytest.judging.threshold import Bound, JudgeContext, PairCriteria, Threshold, ThresholdRule
 from acc_pytest.judging.thresholds import thresholds_for
-from acc_pytest.judging.tolerance import CAP, tolerance
+from acc_pytest.judging.tolerance import CAP, cap_of, tolerance
 from acc_pytest.judging.verdict import judge
 from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.tensors.dtypes import by_name
@@ -516,6 +516,11 @@ def test_t_never_shrinks_with_depth_or_length_and_never_exceeds_the_cap(
 def test_fp8_is_capped_and_says_so() -> None:
     assert tolerance("float8_e5m2", "float16", 0, 1).value == CAP
     assert "capped at 0.25" in tolerance("float8_e5m2", "float16", 0, 1).reason
+
+
+@pytest.mark.parametrize(("factor", "times"), [(0.5, 1.0), (1.0, 1.0), (1.5, 1.5), (2.0, 2.0), (43.0, 2.0)])
+def test_a_factor_raises_the_cap_to_half_of_golden_at_most(factor: float, times: float) -> None:
+    assert cap_of(factor) == times * CAP
 
 
 def test_an_unknown_length_is_taken_as_a_typical_hidden_width() -> None:

@@ -245,6 +245,30 @@ def test_a_row_that_is_apart_from_the_others_scatters_as_a_row_by_itself() -> No
     assert not found["worst_row_error"].at_least
 
 
+def test_the_last_row_is_held_against_that_of_the_noise_run_where_both_have_one() -> None:
+    golden, mine = golden_of(), run(golden_of(), 3)
+    errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
+    measurement = measure(TensorSource(golden), TensorSource(mine))
+    context = errors.applied_to(PLACE)
+    context = replace(context, noise_last_row=0.02)
+    bound = {t.metric: t.bound for t in thresholds_for(context, measurement, (), THREE_WAY)}
+    assert bound["last_row_error"] == pytest.approx(3 * math.exp(3.72 / math.sqrt(NOISE_CHANNELS / 4)) * 0.02)
+    without = replace(measurement, slices=replace(measurement.slices, last_row_error=None))
+    for place, each in ((replace(context, noise_last_row=None), measurement), (context, without)):
+        assert "last_row_error" not in {t.metric for t in thresholds_for(place, each, (), THREE_WAY)}
+
+
+def test_few_values_that_hold_a_tensor_may_be_rounded_twice() -> None:
+    golden = torch.randn(1, 64, generator=torch.Generator().manual_seed(4))
+    few = golden.clone()
+    few[0, 3] = 500.0
+    for tensor, times in ((golden, 1), (few, 2)):
+        measurement = measure(TensorSource(tensor), TensorSource(tensor.bfloat16()))
+        context = replace(PLACE, noise_error=0.0, noise_max_absolute_error=0.0, noise_dtype="bfloat16")
+        found = {t.metric: t for t in thresholds_for(context, measurement, (), THREE_WAY)}
+        assert found["relative_euclidean_distance"].bound == times * 2.0**-8
+
+
 def test_errors_beyond_all_numbers_do_not_switch_the_bounds_off() -> None:
     golden, mine = golden_of(), run(golden_of(), 3)
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(mine)))

@@ -434,7 +434,7 @@ def test_a_noise_run_in_a_finer_type_leaves_the_derived_t() -> None:
     assert "does not show the rounding of float16" in found["relative_euclidean_distance"].reason
 
 
-@pytest.mark.parametrize(("size", "shows"), [(1e-6, False), (1e-2, True)])
+@pytest.mark.parametrize(("size", "shows"), [(0.0, False), (1e-6, False), (1e-2, True)])
 def test_a_noise_run_that_is_hardly_off_does_not_show_what_a_tensor_was_computed_from(
     size: float, shows: bool
 ) -> None:

@@ -186,7 +186,8 @@ def test_a_measurement_survives_as_scalars(shape: tuple[int, ...], dtype: torch.
     measurement = measure(TensorSource(golden), TensorSource(mine))
     scalars = statistics_scalars(measurement)
     assert all(value is None or type(value) in (bool, int, float, str) for value in scalars.values())
-    again = measurement_of(scalars)
+    again = measurement_of(scalars, {"snr": (7.0, "db")})
+    assert (again.worst, again.custom) == (None, {"snr": (7.0, "db")})
     for name in ("shape", "numel", "moments", "nonfinite", "relative_euclidean_distance", "mismatches"):
         assert getattr(again, name) == getattr(measurement, name)
     context = JudgeContext(id="x", depth=3, length=5)

@@ -121,12 +121,12 @@ def test_integers_that_are_one_double_still_differ() -> None:
 
 
 def test_the_worst_element_and_the_box_are_right_across_blocks() -> None:
-    golden = torch.zeros(3, BLOCK)
+    golden = torch.zeros(1, 3, BLOCK)
     mine = golden.clone()
-    mine[1, 7], mine[2, 9] = 1.0, 2.0
+    mine[0, 1, 7], mine[0, 2, 9] = 1.0, 2.0
     errors = element_errors(golden, mine, ElementTolerance(0.5), "float32")
     assert errors.worst == 2 * BLOCK + 9
-    assert errors.box == "[1:3, 7:10]"
+    assert errors.box == "[0, 1:3, 7:10]"
     assert errors.rel_precision_rate == pytest.approx(100 * (1 - 2 / golden.numel()))
 
 

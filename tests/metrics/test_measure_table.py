@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import COLUMN_METRICS, SliceErrors
 from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.metrics.pair_sums import MOST, SliceSums
+from acc_pytest.tensors.read_source import StoredSource, opened_source
+from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference, seven, worst_of
 from tests.metrics.slice_reference import slice_errors
@@ -166,6 +169,27 @@ def test_a16_a17_integers_are_exact(dtype: torch.dtype, base: int, step: int) ->
     assert (result.mismatches, result.beyond_tolerance, result.beyond_fraction) == (256, 256, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("golden", "mine"),
+    [
+        (torch.arange(300) + 2**60, torch.arange(300) + 2**60 + torch.tensor([0, 1, 7]).repeat(100)),
+        (torch.arange(9, dtype=torch.int32), torch.arange(9, dtype=torch.int32)),
+        (torch.arange(9, dtype=torch.uint8), torch.arange(9) + 1),
+        (torch.tensor([[True, False]]), torch.tensor([[True, True]])),
+    ],
+    ids=["int64", "int32", "mixed", "bool"],
+)
+def test_whole_numbers_in_files_are_measured_like_tensors(
+    tmp_path: Path, golden: torch.Tensor, mine: torch.Tensor
+) -> None:
+    stored = []
+    for name, tensor in (("golden", golden), ("mine", mine)):
+        torch.save(tensor, tmp_path / f"{name}.pth")
+        stored.append(opened_source(TensorRef(str(tmp_path / f"{name}.pth"))))
+        assert isinstance(stored[-1], StoredSource)
+    assert measure(*stored) == measure(TensorSource(golden), TensorSource(mine), double=True)
+
+
 def test_a18_a19_float64_keeps_its_range_and_digits() -> None:
     huge = torch.full((4,), 1e300, dtype=torch.float64)
     same = measured(huge, huge.clone())
@@ -298,16 +322,22 @@ def test_dtypes_may_differ(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     assert not measured(golden, golden.to(dtypes[1])).identical
 
 
-def test_both_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.5, -1.0])
+def test_all_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     golden, mine = pair(torch.float16, "half zero")
-    single = measured(golden, mine)
+    mine = mine if factor == 1.0 else (factor * golden).to(mine.dtype)
+    native = measured(golden, mine)
     monkeypatch.setenv(VARIABLE, "python")
+    single = measured(golden, mine)
     monkeypatch.setattr(python_blocks, "FITTING", frozenset())
     double = measured(golden, mine)
-    for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
-        assert close(getattr(single, name), getattr(double, name)), name
     same = ("near_zero", "beyond_tolerance", "worst", "golden_max", "mine_min", "mismatches", "compared")
-    assert all(getattr(single, name) == getattr(double, name) for name in same)
+    for way in (native, single):
+        for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
+            assert close(getattr(way, name), getattr(double, name)), name
+        assert all(getattr(way, name) == getattr(double, name) for name in same)
+        sums = zip(*(dataclasses.astuple(each.moments) for each in (way, double)))
+        assert all(close(of_way, of_double) for of_way, of_double in sums)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -360,7 +390,8 @@ def test_rows_that_are_off_are_named() -> None:
     assert _measured(golden, mine).rows_off == ""
     mine[:, 20:25] += 0.3 * _normal(2, 5, 64, seed=5)
     mine[0, 30] += 0.3
-    assert _measured(golden, mine).rows_off == "20-24, 30 of 40"
+    mine[:, 33:35] += 0.3
+    assert _measured(golden, mine).rows_off == "20-24, 30, 33-34 of 40"
     mine[:, ::2] += 0.3
     assert _measured(golden, mine).rows_off == "0, 2, 4, 6, ... of 40"
     assert _measured(golden, 2 * golden).rows_off == ""

@@ -219,13 +219,15 @@ SUM = "def total(golden, mine):\n    return (golden - mine).sum(), 'summed'\n"
 def test_custom_metrics_get_flat_float32_and_land_in_the_measurement(tmp_path: Path) -> None:
     path = write(
         tmp_path,
-        SUM + "def seen(a, b):\n    return [a.dim(), f'{a.dtype}']\ndef text(a, b):\n    return 'fine', ''\n",
+        SUM + "def seen(a, b):\n    return [b.dim(), f'{a.dtype} {b.dtype}']\n"
+        "def text(a, b):\n    return 'fine', ''\n",
     )
     before = list(sys.path)
     metrics = load_customs([f"{path}:total", f"{path}:seen", f"{path}:text"])
     assert sys.path == before
     result = measured(torch.full((2, 4), 2).half(), torch.ones(2, 4).half(), custom=metrics)
-    assert result.custom == {"total": (8.0, "summed"), "seen": (1.0, "torch.float32"), "text": ("fine", "")}
+    seen = (1.0, "torch.float32 torch.float32")
+    assert result.custom == {"total": (8.0, "summed"), "seen": seen, "text": ("fine", "")}
     assert measured(torch.empty(0), torch.empty(0), custom=metrics).custom == {}
 
 

@@ -333,8 +333,7 @@ class AfterAttention:
         for leaf in linears:
             readers = {reader for value in self._graph.flow.outputs[leaf] for reader, _ in value.read_by}
             expert = next((multiplied[reader] for reader in readers if reader in multiplied), "")
-            if leaf not in self._experts and expert:
-                self._experts[leaf] = expert
+            self._experts.setdefault(leaf, expert)
 
     def _gate_product(self, gate: Node) -> Node | None:
         """The multiplication that an activated gate goes into."""

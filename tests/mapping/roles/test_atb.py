@@ -132,7 +132,8 @@ def test_what_only_quantises_is_not_compared_but_passed_through() -> None:
 
 
 def test_a_linear_without_an_mlp_after_it_says_nothing() -> None:
-    for program in ("Linear: m w -> z", "Linear: m w -> z\nLinear: z w2 -> z2"):
+    for after in ("", "\nLinear: z w2 -> z2", "\nTranspose: z -> z2"):
+        program = f"Linear: m w -> z{after}"
         assert mlp_roles(program) == {}
 
 
@@ -349,8 +350,10 @@ def test_position_tables_are_inputs_of_the_first_rotation() -> None:
         Rope: c c cos2 sin2 length -> z z2""".strip()
     tree = atb_tree([["Layer_0", "Layer", ["x"], ["y"], {}, operators(program.replace("\n\n", "\n"))]])
     exports = atb.layer_exports(tree.root.children[0], graph(tree))
-    tables = {written(export): export.role for export in exports if export.form == "table"}
-    assert tables == {"cos": "cos", "sin": "sin"}
+    tables = {
+        (export.slot.kind, written(export)): export.role for export in exports if export.form == "table"
+    }
+    assert tables == {("input", "cos"): "cos", ("input", "sin"): "sin"}
 
 
 def test_a_composite_shows_what_its_last_operator_wrote() -> None:

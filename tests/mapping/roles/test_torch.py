@@ -51,6 +51,12 @@ def test_a_cache_that_goes_by_names_holds_key_and_value() -> None:
     assert found["self_attn", "output[0]"] == ("o", "plain")
 
 
+def test_the_projections_of_another_attention_are_not_those_of_the_layers_own() -> None:
+    modules = module_roles({"self_attn.q_proj": [OUT], "encoder_attn.q_proj": [OUT]})
+    assert modules["self_attn.q_proj", "output[0]"] == ("q", "plain")
+    assert modules["encoder_attn.q_proj", "output[0]"] == ("cross.q", "plain")
+
+
 def test_other_named_outputs_are_no_cache() -> None:
     found = module_roles({"self_attn": [OUT, Slot("output", ("extra", "weights"))]})
     assert found == {("self_attn", "output[0]"): ("o", "plain")}
@@ -251,6 +257,8 @@ def test_a_layer_that_returns_two_tensors_of_one_shape_has_yet_to_add_them() -> 
     [other] = split.companions
     assert (other.node, other.slot, other.role) == (split.node, SECOND, "mlp_residual")
     assert result({**two, ("layer", Slot("output", (2,))): (5,)}).form == "split"
+    fewer_rows = {("layer", FUSED_OUT): (2, 6, 8), ("layer", SECOND): (2, 3, 8)}
+    assert result(fewer_rows).form == "split"
     assert result(two, beside=False).form == "plain"
     assert result({**two, ("layer", SECOND): (3, 4)}).form == "plain", "attention weights"
     assert result({("layer", FUSED_OUT): (3, 8)}, repeats=True).form == "repeated"

@@ -369,6 +369,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("no-such-compiler -O2", "no C\\+\\+ compiler: no-such-compiler -O2 is not in PATH"),
         ("false", "the C\\+\\+ compiler failed"),
+        ("sh -c 'printf \"note\\na.h:1: error: no b\\n\" >&2; false'", "failed: a.h:1: error: no b$"),
     ],
 )
 def test_a_compiler_that_fails_leaves_what_was_there(
@@ -380,6 +381,43 @@ def test_a_compiler_that_fails_leaves_what_was_there(
     assert main() == 1
     assert [file.name for file in library.parent.iterdir()] == [library.name]
     assert library.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize(
+    ("machine", "lanes"),
+    [("x86_64-linux-gnu", [4, 8, 16]), ("amd64-freebsd", [4, 8, 16]), ("aarch64-linux-gnu", [4])],
+)
+def test_a_library_has_a_kernel_for_each_width_of_its_machine(
+    machine: str, lanes: list[int], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, log = tmp_path / "cxx", tmp_path / "log"
+    compiler.write_text(
+        f"""#!/bin/sh
+case "$*" in *-dumpmachine) echo {machine}; exit;; esac
+echo "$*" >> {log}
+while [ "$1" != -o ]; do shift; done
+echo built > "$2"
+"""
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{compiler} -g")
+    assert build() == library
+    assert library.read_text() == "built\n"
+    *blocks, dispatch, link = log.read_text().splitlines()
+    assert [f"-DLANES={number} " in line for number, line in zip(lanes, blocks)] == [True] * len(blocks)
+    assert len(blocks) == len(lanes)
+    assert ["-mfma" in line for line in blocks] == [number > 4 for number in lanes]
+    for line in (*blocks, dispatch):
+        assert line.startswith("-g -std=c++17 ")
+    assert all(f"-c {module.FOLDER / 'block.cpp'} -o " in line for line in blocks)
+    assert f"-c {module.FOLDER / 'dispatch.cpp'} -o " in dispatch
+    assert f'-DACC_DIGEST="{module.digest()}"' in dispatch
+    assert ("-DACC_X86" in dispatch) is (len(lanes) > 1)
+    objects = [line.rpartition(" -o ")[2] for line in (*blocks, dispatch)]
+    assert len(set(objects)) == len(objects)
+    assert link.startswith("-g -shared ")
+    assert " ".join(objects) in link
+    assert [file.name for file in library.parent.glob("lib*")] == [library.name], "no part of it is left"
 
 
 def test_other_sources_have_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
