@@ -131,6 +131,42 @@ def _jamba(size: Size) -> Words:
     return {**_routed(size), **layers, "use_mamba_kernels": False, "mamba_d_state": 8}
 
 
+def _jetmoe(size: Size) -> Words:
+    """Attention has experts too, for queries and results."""
+    experts = {"num_local_experts": EXPERTS, "num_experts_per_tok": CHOSEN}
+    return _decoder(size, num_key_value_heads=CHOSEN, kv_channels=size.head, **experts)
+
+
+def _glm4_moe(size: Size) -> Words:
+    """A dense layer before those with experts, of which one is shared."""
+    words = _routed(size, "n_routed_experts", n_shared_experts=1, first_k_dense_replace=1)
+    return {**words, "head_dim": size.head, "n_group": 1, "topk_group": 1}
+
+
+def _qwen3_next(size: Size) -> Words:
+    """Layers of linear attention and of attention by turns."""
+    kinds = [("linear_attention", "full_attention")[layer % 2] for layer in range(size.layers)]
+    heads: Words = {"linear_num_value_heads": 4, "linear_num_key_heads": 2}
+    heads |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16, "head_dim": size.head}
+    return _routed(size, shared_expert_intermediate_size=size.inner, layer_types=kinds, **heads)
+
+
+def _mamba2(size: Size) -> Words:
+    return _decoder(size, num_heads=8, head_dim=size.hidden * 2 // 8, state_size=16, n_groups=1)
+
+
+def _modernbert(size: Size) -> Words:
+    return _decoder(size, global_attn_every_n_layers=2, cls_token_id=1, sep_token_id=2)
+
+
+DISTILBERT = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}
+
+
 def _t5(size: Size) -> Words:
     return {
         "vocab_size": VOCABULARY,
@@ -270,6 +306,26 @@ ARCHITECTURES = {
         Architecture("jamba", "JambaForCausalLM", _jamba, routed=True),
         Architecture("mamba", "MambaForCausalLM", _decoder, ("eager",), cache="cache_params"),
         Architecture("rwkv", "RwkvForCausalLM", _decoder, ("eager",), cache="state"),
+        Architecture("olmo3", "Olmo3ForCausalLM", _grouped),
+        Architecture("exaone4", "Exaone4ForCausalLM", _with_head),
+        Architecture("helium", "HeliumForCausalLM", _with_head),
+        Architecture("ernie4_5", "Ernie4_5ForCausalLM", _with_head),
+        Architecture("apertus", "ApertusForCausalLM", _grouped),
+        Architecture("arcee", "ArceeForCausalLM", _with_head),
+        Architecture("diffllama", "DiffLlamaForCausalLM", _grouped),
+        Architecture("persimmon", "PersimmonForCausalLM", _decoder),
+        Architecture(
+            "granitemoe", "GraniteMoeForCausalLM", partial(_routed, count="num_local_experts"), routed=True
+        ),
+        Architecture("phimoe", "PhimoeForCausalLM", partial(_routed, count="num_local_experts"), routed=True),
+        Architecture("jetmoe", "JetMoeForCausalLM", _jetmoe, routed=True),
+        Architecture("glm4_moe", "Glm4MoeForCausalLM", _glm4_moe, routed=True),
+        Architecture("qwen3_next", "Qwen3NextForCausalLM", _qwen3_next, cache="", routed=True),
+        Architecture("mamba2", "Mamba2ForCausalLM", _mamba2, ("eager",), cache=""),
+        Architecture("modernbert", "ModernBertForMaskedLM", _modernbert, fed="padded prompt", cache=""),
+        Architecture(
+            "distilbert", "DistilBertForMaskedLM", _renamed(DISTILBERT), fed="padded prompt", cache=""
+        ),
         Architecture("bert", "BertForMaskedLM", _decoder, fed="padded prompt", cache=""),
         Architecture("roberta", "RobertaForMaskedLM", _decoder, fed="padded prompt", cache=""),
         Architecture("t5", "T5ForConditionalGeneration", _t5, ("eager",), "prompt and answer", ""),
