@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
@@ -40,6 +41,8 @@ def add_history(commands: Commands) -> None:
 
 def run_history(arguments: argparse.Namespace) -> int:
     """Print the runs or the pairs, and a warning for each file that is no run. Raises `AccError`."""
+    if not Path(arguments.directory).is_dir():
+        raise AccError(f"{arguments.directory} is not an existing directory; give that of --acc-history")
     history = History(arguments.directory)
     lines = list(_pairs(history, arguments.pair.lower()) if arguments.pair else _runs(history))
     for warning in history.warnings:

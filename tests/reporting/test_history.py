@@ -204,6 +204,9 @@ def test_a_hostile_name_is_shown_as_text(
 
 def test_a_directory_without_a_run_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(tmp_path / "none")]) == 4
+    error = " ".join(capsys.readouterr().err.split())
+    assert "none is not an existing directory; give that of --acc-history" in error
+    assert main(["history", str(tmp_path)]) == 4
     assert "holds no run; give the directory of --acc-history" in capsys.readouterr().err
     run_of(tmp_path, *GOOD)
     assert main(["history", str(tmp_path), "--pair", "nobody"]) == 4
