@@ -109,6 +109,7 @@ class PairEvidence:
         self._experts = ExpertCalls(plan)
         self._errors: dict[int, _Error | None] = {}
         self._lifted: set[int] = set()
+        self._others: set[int] = set()  # choices that differ within their bound, made by right operators
         self._beyond: dict[int, float] = {}
 
     def state(self, number: int) -> PairState | None:
@@ -271,6 +272,8 @@ class PairEvidence:
         rounding made above. Of the latter nothing can be measured. Whole numbers that a right operator made
         of inputs that are off by rounding are such a choice, whatever they count."""
         if not state.failing and not state.shapes_differ:
+            if verified and state.whole_numbers and state.error:
+                self._others.add(state.number)
             return _NONE
         pair = self._plan.pairs[state.number]
         parents = self._plan.parents[state.number]
@@ -290,10 +293,10 @@ class PairEvidence:
         return number in self._lifted and state is not None and state.shapes_differ
 
     def _is_another(self, choice: int) -> bool:
-        """Whether mine chose otherwise, as a tie, rounding above or the bound of its choices lets it."""
+        """Whether mine chose otherwise, as a tie or as rounding above lets it."""
         state = self._judged(choice)
-        passes = state is not None and (state.excused or (bool(state.error) and not state.failing))
-        return choice in self._lifted or passes
+        chosen = choice in self._lifted or choice in self._others
+        return chosen or (state is not None and state.excused)
 
 
 def _joined(errors: Sequence[_Error]) -> _Error:

@@ -229,12 +229,13 @@ _UNRELATED = 0.5
 
 def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
     """The linear layers that golden outlines; the weights of mine may have been rounded."""
-    biases = {name: outline.weights.get(f"{name}.bias") for name in outline.projections}
-    return {
-        name: ProjectedLinear(ref.open, bias.open if bias is not None else None, outline.outputs[name], None)
-        for (name, ref), bias in zip(outline.projections.items(), biases.values())
-        if name in outline.outputs
-    }
+    layers = {}
+    for name, projection_ref in outline.projections.items():
+        bias = outline.weights.get(f"{name}.bias")
+        if name in outline.outputs:
+            read_bias = bias.open if bias is not None else None
+            layers[name] = ProjectedLinear(projection_ref.open, read_bias, outline.outputs[name], None)
+    return layers
 
 
 def layers_of_model(model: nn.Module) -> dict[str, ProjectedLinear]:

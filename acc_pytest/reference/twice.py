@@ -148,10 +148,10 @@ def _held(twice: Twice, mine: torch.Tensor) -> Recomputation:
     return outcome
 
 
-def _masks_as_many(fine: torch.Tensor, mine: torch.Tensor) -> bool:
+def _masks_as_many(fine: torch.Tensor, rounded: torch.Tensor) -> bool:
     """Whether all that is not finite is -inf, as a mask puts it, at as many places in each row of both."""
-    masks = [values.isneginf() for values in (fine, mine)]
-    only = all(torch.equal(mask, ~values.isfinite()) for mask, values in zip(masks, (fine, mine)))
+    masks = [values.isneginf() for values in (fine, rounded)]
+    only = all(torch.equal(mask, ~values.isfinite()) for mask, values in zip(masks, (fine, rounded)))
     return only and torch.equal(*(mask.sum(-1) for mask in masks))
 
 
@@ -165,7 +165,6 @@ class _Comparison:
         self._how = how if isinstance(how, Reason) else Reason.of(how.format(name), how, [name])
         self._fmt = fmt
         self._new = self._lost = 0
-        self._masks_others = False
         self.rounded_overflows = False
         self._mine = mine
         self._fine, self._error, self._noise = fine, mine - fine, rounded - fine
@@ -177,7 +176,6 @@ class _Comparison:
         self.rounded_overflows = overflows and not _masks_as_many(fine, rounded)
         self._new = int((fine.isfinite() & rounded.isfinite() & ~mine.isfinite()).sum())
         self._lost = int((~fine.isfinite() & ~rounded.isfinite() & mine.isfinite()).sum())
-        self._masks_others = bool(self._new) and _masks_as_many(fine, mine)
         self._fine, self._mine, self._error, self._noise = (
             torch.where(finite, values, 0.0) for values in (fine, mine, self._error, self._noise)
         )
@@ -189,8 +187,6 @@ class _Comparison:
 
     def outcome(self) -> Recomputation:
         count = self._fine.numel()
-        if self._masks_others:
-            return Recomputation(why="it masks other elements, which it may among equal ones")
         if self._new:
             return Recomputation(
                 "wrong", None, Reason("{} of {} elements are NaN or infinite", self._new, count)
