@@ -39,7 +39,11 @@ _SAMPLES = 8
 """Rows of a weight that are looked for in every weight of the other side."""
 _NEARLY_ALL = 0.9
 """The part of the rows of a run that are golden's: few may be wrong."""
-_MOST_ROWS = 256
+_MOST_ROWS = 4096
+"""Rows of a rank's weight that are looked for in every weight of golden: of a share there is one at least."""
+_BLOCK = 256
+_DISTANCES = 1 << 24
+"""Rows that are looked for together, and distances that are computed together, at most."""
 _RUNS_NAMED = 4
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -191,19 +195,18 @@ def _runs_of_several(
     weights: Mapping[str, torch.Tensor], targets: torch.Tensor, rows: Sequence[int], near: float
 ) -> Iterator[tuple[str, int, int, int]]:
     """The runs of these rows of `targets` that lie in one of the weights: its name, the first row there, the
-    first row of `targets`, and how many."""
+    first row of `targets`, and how many. Weights without any of `_MOST_ROWS` of these rows are left out."""
+    sample = targets[rows[:: 1 + len(rows) // _MOST_ROWS]]
+    weights = {name: ours for name, ours in weights.items() if (_nearest(sample, ours, near) >= 0).any()}
+    if not weights:
+        return
     starts = [*itertools.accumulate(map(len, weights.values()), initial=0)]
     names, together = [*weights], torch.cat([*weights.values()])
-    free, block = torch.zeros(len(targets), dtype=torch.bool), 1
+    free = torch.zeros(len(targets), dtype=torch.bool)
     free[rows] = True
-    while len(left := free.nonzero()[:, 0]):
-        # Rows that are none of golden's come together, too.
-        places = _nearest(targets[left[:block]], together, near)
-        located = (places >= 0).nonzero()[:, 0]
-        if not len(located):
-            free[left[:block]], block = False, min(2 * block, _MOST_ROWS)
+    for row, place in zip(rows, _nearest(targets[rows], together, near).tolist()):
+        if place < 0 or not free[row]:
             continue
-        row, place, block = int(left[located[0]]), int(places[located[0]]), 1
         number = bisect.bisect_right(starts, place) - 1
         ours = together[place : starts[number + 1]]
         theirs = targets[row : row + len(ours)]
@@ -212,7 +215,7 @@ def _runs_of_several(
         enough = is_near.cumsum(0) >= _NEARLY_ALL * torch.arange(1, len(theirs) + 1)
         count = int((is_near & enough).nonzero()[-1]) + 1
         yield names[number], place - starts[number], row, count
-        free[: row + count] = False
+        free[row : row + count] = False
 
 
 def _uncovered_rows(mine: Side, name: str, packed: Sequence[Piece]) -> list[int]:
@@ -345,11 +348,26 @@ def _lie_at(rows: torch.Tensor, target: torch.Tensor, start: int, near: float) -
 
 def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float) -> torch.Tensor:
     """The nearest row of `target` for each; -1 where none is near."""
-    pieces = []
-    for block in rows.split(max(1, (1 << 24) // max(len(target), 1))):
-        distances, places = torch.cdist(block, target).min(1)
-        pieces.append(torch.where(distances <= near * block.norm(dim=1), places, -1))
-    return torch.cat(pieces)
+    places = torch.full((len(rows),), -1)
+    reach = (near * rows.norm(dim=1)).nan_to_num()
+    for block, window in _windows(rows, target, reach):
+        if len(window):
+            distances, nearest = torch.cdist(rows[block], target[window]).min(1)
+            places[block] = torch.where(distances <= reach[block], window[nearest], -1)
+    return places
+
+
+def _windows(
+    rows: torch.Tensor, target: torch.Tensor, reach: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Blocks of rows, each with the rows of `target` that may be near: those whose first number is."""
+    if len(rows) <= _SAMPLES:  # sorting costs more than it saves
+        yield torch.arange(len(rows)), torch.arange(len(target))
+        return
+    firsts, order = target[:, 0].sort(stable=True)
+    for block in rows[:, 0].argsort().split(max(1, min(_BLOCK, _DISTANCES // max(len(target), 1)))):
+        low, high = rows[block[0], 0] - reach[block].max(), rows[block[-1], 0] + reach[block].max()
+        yield block, order[torch.searchsorted(firsts, low) : torch.searchsorted(firsts, high, right=True)]
 
 
 def _runs(places: torch.Tensor) -> Iterator[tuple[int, int, int]]:

@@ -239,22 +239,22 @@ class Packs:
             in_packs = [piece for packs_mine, piece in packed if packs_mine == is_split]
             return (theirs if is_split else ours).without({*named, *whole}), in_packs
 
-        for turned in itertools.product((False, True), repeat=2):
+        both_ways = [*itertools.product((False, True), repeat=2)]
+        for turned in both_ways:
             for packs_mine in (True, False):
                 single, pack = alone() if packs_mine else alone()[::-1]
                 located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
                 lines += ordered(located)
                 add(packs_mine, located)
-            if ours.shares:
-                single, (pack, before) = alone()[not is_split], of_split_side()
-                single, pack = replace(single, turned=turned[0]), replace(pack, turned=turned[1])
-                located = shared_rows(single, pack, before)
-                lines += ordered(located)
-                add(is_split, located)
-        if ours.shares:
-            lines += strangers(*of_split_side(), "golden" if is_split else "mine")
         add(True, tied(alone()[0], theirs))
         add(False, tied(alone()[1], ours))
+        for turned in both_ways if ours.shares else ():
+            single, (pack, before) = alone()[not is_split], of_split_side()
+            located = shared_rows(replace(single, turned=turned[0]), replace(pack, turned=turned[1]), before)
+            lines += ordered(located)
+            add(is_split, located)
+        if ours.shares:
+            lines += strangers(*of_split_side(), "golden" if is_split else "mine")
         of_pieces = zip(ends[len(named) :], packed)
         covered = [names[0] for names, (packs_mine, piece) in of_pieces if packs_mine or piece.whole]
         lost = lost_biases(ends, ours.without({*named, *covered}).saved, theirs.saved)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.packed_weights import _nearest
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 
@@ -176,3 +179,20 @@ def test_a_gain_is_its_twin_under_another_name(tmp_path: Path) -> None:
     made = plan(*(open_dump(dumped(side, tmp_path / str(n))) for n, side in enumerate(sides)))
     names = [(pair.golden.name, pair.mine.name) for pair in made.pairs if pair.policy == "weights"]
     assert names == [("root.layers.0.first", "root.layers.0.a"), ("root.layers.0.second", "root.layers.0.b")]
+
+
+@pytest.mark.parametrize("near", [0.1, 0.5, math.inf])
+def test_the_nearest_row_is_what_all_distances_say(near: float) -> None:
+    torch.manual_seed(2)
+    target = torch.randn(3000, 8) * (0.1 + torch.rand(3000, 1))
+    target[7], target[1500] = 0, target[11]
+    of_target = torch.randint(len(target), (700,))
+    of_target[:3] = torch.tensor((7, 1500, 11))
+    rows = torch.cat([target[of_target], torch.randn(300, 8)])
+    rows[3:] *= 1 + 0.03 * torch.randn(997, 8)
+    distances, places = (rows.double()[:, None] - target.double()).norm(dim=2).min(1)
+    places[distances > near * rows.double().norm(dim=1)] = -1
+    if near == math.inf:
+        places[0] = 7
+    assert _nearest(rows, target, near).tolist() == places.tolist()
+    assert _nearest(rows[:5], target, near).tolist() == places[:5].tolist()
