@@ -186,7 +186,7 @@ class PairEvidence:
         return () if self._plan.pairs[number].fed in EXACT else self._plan.parents[number]
 
     def _sources(self, state: PairState) -> tuple[int, ...]:
-        """The earlier pairs that values show a tensor to be computed from, and from nothing else."""
+        """The earlier pairs that a tensor is known to be computed from, and from nothing else."""
         numbers = self.recomputed(state).sources.split() if self._plan.mine_kind != "atb" else ()
         return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < state.number)
 
@@ -207,7 +207,7 @@ class PairEvidence:
             return _NONE if not state.failing and state.error is None else None
         source_errors = [self._error(source) for source in self._sources(state)]
         if None in source_errors:
-            return None  # values show it to be one, whatever the flow of modules says
+            return None  # it is known to be one, whatever the flow of modules says
         return self._of_operator(state, [error for error in source_errors if error is not None] or inputs)
 
     def _of_operator(self, state: PairState, inputs: Sequence[_Error]) -> _Error | None:

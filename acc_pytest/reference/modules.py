@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,13 +24,13 @@ from ..dumps.base import Dump, NodeSlot, Slot
 from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan
-from ..mapping.views import Whole
 from ..tensors.dtypes import by_name, stated_dtype
 from ..tensors.ref import TensorRef, readable
 from .executor import CaseRecomputer, OperatorCase
 from .golden_model.calls import BARE, ModuleCall, module_calls
 from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
 from .golden_model.replay import StepReplay
+from .laid_out import MineAsGolden, tensor_of_mine
 from .projected import (
     ProjectedLinear,
     WeightError,
@@ -42,6 +41,7 @@ from .projected import (
     layers_of_model,
 )
 from .recomputation import (
+    NOT_COMPUTED,
     Recomputation,
     Recomputations,
     RecomputeBudget,
@@ -64,12 +64,10 @@ class ModulePlace:
 
 
 class DumpedCalls:
-    """The calls of modules in a dump, by the places of their tensors; `names` are the modules of the model by
-    those of the dump that are called otherwise."""
+    """The calls of modules in a dump, by the places of their tensors."""
 
-    def __init__(self, dump: Dump, names: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, dump: Dump) -> None:
         self._dump = dump
-        self._names = names
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
 
     @functools.cached_property
@@ -97,9 +95,7 @@ class DumpedCalls:
         if key not in self._calls:
             step = next(entry for entry in self._dump.steps if entry.directory == place.step)
             rank = next(entry for entry in self._dump.ranks if entry.name == place.rank)
-            calls = self._calls[key] = module_calls(self._dump, step, rank)
-            for call in calls.values():
-                call.module = self._names.get(call.module, call.module)
+            self._calls[key] = module_calls(self._dump, step, rank)
         return self._calls[key]
 
     def before(self, place: ModulePlace) -> dict[str, ModuleCall] | None:
@@ -151,9 +147,9 @@ class MadeTensor:
 class TorchRecomputer(CaseRecomputer[MadeTensor]):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
-    `projected` are the linear layers, by name, whose weights the model lacks, `names` the modules of the
-    model by those of the dump that are called otherwise; `golden` is the dump of the model itself, `stated`
-    the type that users say mine was computed in. Rounding is always measured, whatever the budget says.
+    `projected` are the linear layers, by name, whose weights the model lacks; `golden` is the dump of the
+    model itself, `stated` the type that users say mine was computed in. Rounding is always measured, whatever
+    the budget says.
     """
 
     def __init__(
@@ -163,7 +159,6 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         model: nn.Module,
         budget: RecomputeBudget,
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
-        names: Mapping[str, str] = MappingProxyType({}),
         golden: Dump | None = None,
         stated: str = "",
     ) -> None:
@@ -173,12 +168,20 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         self._dump = dump
         self._model = model
         self._projected = projected
-        self.calls = DumpedCalls(dump, names)
+        self.calls = DumpedCalls(dump)
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
         self._results = functools.lru_cache(maxsize=1)(StepReplay.computed)
         self._nudged = functools.lru_cache(maxsize=DRAWS)(StepReplay.nudged)
         self._flat = functools.lru_cache(maxsize=1)(StepReplay.flat)
+
+    def over(self, dump: Dump, pairs: Sequence[Pair], golden: Dump) -> TorchRecomputer:
+        """The recomputer of another dump by the same model."""
+        recomputer = TorchRecomputer(
+            dump, pairs, self._model, self._budget, self._projected, golden=golden, stated=self._stated
+        )
+        recomputer._copies = self._copies
+        return recomputer
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
@@ -442,7 +445,6 @@ class OutlinedRecomputer(Recomputer):
         self._outline = outline
         self._budget = budget
         self._lacking = ""
-        self._names: Mapping[str, str] = {}
         self._saved: Mapping[str, SavedWeight] = {}
         self._mine = self._of(plan.mine_root, plan.pairs)
 
@@ -459,9 +461,8 @@ class OutlinedRecomputer(Recomputer):
         layers = _layers(self._outline, model, golden, saved)
         if pairs is self._plan.pairs:
             self._saved = saved
-            self._names = _partners(pairs, {*(place.name for place in module_tree(model).walk()), *layers})
-            partners, stated = self._names, self._plan.stated
-            return TorchRecomputer(dump, pairs, model, self._budget, layers, partners, golden_dump, stated)
+            stated = self._plan.stated
+            return TorchRecomputer(dump, pairs, model, self._budget, layers, golden_dump, stated)
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
 
     def _model(self, golden: Dump) -> nn.Module:
@@ -480,13 +481,15 @@ class OutlinedRecomputer(Recomputer):
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`. Wrong only where golden's own module is right, and mine has its name."""
         result = self._mine.of_pair(number)
-        if result.outcome == "wrong" and self._plan.pairs[number].mine.node in self._names:
-            result = Recomputation(why="mine calls it otherwise, and may compute otherwise in it")
         if not result.outcome:
             result = self._of_ranks(number, result)
         if result.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
             return Recomputation(why="golden itself does not compute what its dump outlines")
         return replace(result, lacking=self._lacking)
+
+    def explained(self, number: int) -> Recomputation:
+        right = self._golden.of_pair(number).outcome == "right"
+        return self._as_golden.explained(number) if right else NOT_COMPUTED
 
     def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
         """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
@@ -502,6 +505,11 @@ class OutlinedRecomputer(Recomputer):
             lambda: held_to_golden(pair, layers, self._mine.calls, limit, self._plan.stated),
             Reason(HOLDING, pair.id),
         )
+
+    @cached_property
+    def _as_golden(self) -> AsGolden:
+        golden, mine = (self._opened(root) for root in (self._plan.golden_root, self._plan.mine_root))
+        return AsGolden(self._plan, golden, mine, self._mine)
 
     @cached_property
     def _weighed(self) -> frozenset[tuple[str, str]]:
@@ -520,6 +528,33 @@ class OutlinedRecomputer(Recomputer):
     def of_golden(self, number: int) -> Recomputation:
         """Whether golden's module is what its dump outlines."""
         return self._golden.of_pair(number)
+
+
+class AsGolden:
+    """Computes what mine gave in the calls of golden again (`laid_out`), with the model of `modules`."""
+
+    def __init__(self, plan: Plan, golden: Dump, mine: Dump, modules: TorchRecomputer) -> None:
+        self._dump = MineAsGolden(golden, mine, plan.pairs)
+        self._numbers = frozenset(self._dump.numbers.values())
+        self._pairs = [
+            replace(pair, mine=replace(pair.golden, refs=(tensor_of_mine(pair.golden.refs[0], pair),)))
+            for pair in plan.pairs
+        ]
+        self._modules = modules.over(self._dump, self._pairs, golden)
+
+    def explained(self, number: int) -> Recomputation:
+        """See `Recomputer.explained`. What is not so is no fault: mine may compute otherwise there."""
+        if number not in self._numbers or self._pairs[number].fed:
+            return NOT_COMPUTED
+        recomputed = self._modules.of_pair(number)
+        if recomputed.outcome != "right":
+            return NOT_COMPUTED
+        maker = self._modules.case(self._pairs[number].mine.refs[0]).call.maker
+        read = [*maker.inputs.values(), *(ref for call in maker.called for ref in call.outputs.values())]
+        numbers = {source for ref in read if (source := self._dump.number_of(ref)) is not None}
+        return replace(
+            recomputed, sources=" ".join(str(source) for source in sorted(numbers) if source < number)
+        )
 
 
 HOLDING = "holding {} to golden"
@@ -559,10 +594,18 @@ class ModelRecomputer(Recomputer):
 
     def of_pair(self, number: int) -> Recomputation:
         result, pair = self.modules.of_pair(number), self._plan.pairs[number]
-        if result.outcome or pair.fed or pair.golden.node not in self._layers:
-            return result
-        linear = self._linears.of(number, lambda: self._linear(pair), Reason(HOLDING, pair.id))
-        return linear if linear.outcome else result
+        if not result.outcome and not pair.fed and pair.golden.node in self._layers:
+            linear = self._linears.of(number, lambda: self._linear(pair), Reason(HOLDING, pair.id))
+            result = linear if linear.outcome else result
+        return result
+
+    def explained(self, number: int) -> Recomputation:
+        return self._as_golden.explained(number)
+
+    @cached_property
+    def _as_golden(self) -> AsGolden:
+        golden, mine = (open_dump(root) for root in (self._plan.golden_root, self._plan.mine_root))
+        return AsGolden(self._plan, golden, mine, self.modules)
 
     def _linear(self, pair: Pair) -> Recomputation:
         layers, limit, stated = self._layers, self._budget.limit, self._plan.stated
@@ -584,20 +627,6 @@ class ModelRecomputer(Recomputer):
 
     def of_golden(self, number: int) -> Recomputation:
         return self.modules.of_golden(number)
-
-
-def _partners(pairs: Sequence[Pair], modules: Set[str]) -> dict[str, str]:
-    """The modules of golden without others in them, by those of mine that are called otherwise and give the
-    same tensor."""
-    around = {name[:place] for name in modules for place, letter in enumerate(name) if letter == "."}
-    partners: dict[str, set[str]] = defaultdict(set)
-    for pair in pairs:
-        golden, mine = pair.golden, pair.mine
-        outputs = golden.slot == "output[0]" and mine.slot.startswith("output")
-        uncut = isinstance(golden.view, Whole) and isinstance(mine.view, Whole)
-        if outputs and uncut and mine.node not in modules and golden.node in modules - around:
-            partners[mine.node].add(golden.node)
-    return {node: names.pop() for node, names in partners.items() if len(names) == 1}
 
 
 def _layers(

@@ -25,7 +25,7 @@ class Recomputation:
     `row_error` and `row_allowed` are those of the worst row, `typical_error` those of a typical one, and
     `bias` is how much all of it is too large or small (`rows`). They are `None` and empty where it was
     judged in another way. `sources` are the numbers of the pairs that it was found to be computed from, by
-    values of both sides: it reads nothing else.
+    values of both sides, or by golden's code: it reads nothing else.
     """
 
     outcome: str = ""
@@ -134,6 +134,11 @@ class Recomputer(Protocol):
         """Whether that operator makes golden's result from golden's inputs, with the parameters of mine."""
         return Recomputation(why=NOT_AT_HAND)
 
+    def explained(self, number: int) -> Recomputation:
+        """Right where golden's code makes the tensor of a pair of what mine has in golden's places, else
+        nothing; for looking for causes."""
+        return NOT_COMPUTED
+
     def unlike(self, number: int, path: str) -> str:
         """A sentence on parameters of that operator that its twins in other layers do not have; or empty."""
         return ""
@@ -164,6 +169,9 @@ class SharedOut(Recomputer):
 
     def of_golden(self, number: int) -> Recomputation:
         return self._choose(number).of_golden(number)
+
+    def explained(self, number: int) -> Recomputation:
+        return self._choose(number).explained(number)
 
     def unlike(self, number: int, path: str) -> str:
         return self._choose(number).unlike(number, path)

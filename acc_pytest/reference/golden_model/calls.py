@@ -402,6 +402,11 @@ BARE: Key = (0,)
 """The key of a result that is one tensor, in dumps."""
 
 
+@dataclass(frozen=True, slots=True)
+class GoldenInput(TensorRef):
+    """A tensor of golden in a call of mine, which did not dump its own: it may be of a finer dtype."""
+
+
 @dataclass(eq=False, slots=True)
 class ModuleCall:
     """One call of a module of mine: the tensors that it was given and gave by key, the call that it ran in,

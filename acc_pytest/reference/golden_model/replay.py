@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from ...topology.torch_modules import function_name
 from .calls import (
     BARE,
     CallTemplate,
+    GoldenInput,
     ModuleCall,
     cache_argument,
     cached,
@@ -95,7 +97,7 @@ class StepReplay:
         self._finely: dict[ModuleCall, Tensors] = {}
         self.makers: dict[NodeSlot, str] = {}
         self.guessed: set[ModuleCall] = set()
-        self.opened = functools.lru_cache(maxsize=_OPEN)(TensorRef.open)
+        self.opened = functools.lru_cache(maxsize=_OPEN)(operator.methodcaller("open"))
 
     def maker_of(self, path: str, slot: Slot) -> ModuleCall:
         """The call whose code made a tensor. Raises `OperatorError` for what the run was fed."""
@@ -205,13 +207,22 @@ class StepReplay:
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         template = self._template(call)
-        # Golden's code may not take several dtypes at once, of which no other guess would tell.
-        cast = copy.lowered if call in self.guessed and not copy.fine else copy.cast
-        mine = {key: cast(self.opened(ref)) for key, ref in call.inputs.items()}
+        mine = self.given(copy, call)
         if template is not None:
             return template.filled(mine, copy.lowered, module)
         args, kwargs = of_dump(mine, module.forward, call.path)
         return args, kwargs | self._past(copy, call, module)
+
+    def given(self, copy: ModelCopy, call: ModuleCall) -> dict[Key, torch.Tensor]:
+        """The inputs of a call as a copy is given them."""
+
+        def cast(ref: TensorRef) -> torch.Tensor:
+            # Golden's code may not take several dtypes at once, of which no other guess would tell.
+            lowered = call in self.guessed or isinstance(ref, GoldenInput)
+            tensor = self.opened(ref)
+            return copy.lowered(tensor) if lowered and not copy.fine else copy.cast(tensor)
+
+        return {key: cast(ref) for key, ref in call.inputs.items()}
 
     def _past(self, copy: ModelCopy, call: ModuleCall, module: nn.Module) -> dict[str, Any]:
         """The cache that a model was called with, if it was."""
@@ -402,7 +413,7 @@ class CutRun:
             return outputs[BARE]
         result = self._step.results.get(call)
         if result is None:
-            inputs = {key: self._copy.cast(self._step.opened(ref)) for key, ref in call.inputs.items()}
+            inputs = self._step.given(self._copy, call)
             self._stack.append(call)
             args, kwargs = self._step.templates[call].filled(inputs, self._copy.lowered, module)
             result = forward(*args, **kwargs)
