@@ -195,9 +195,10 @@ def _runs_of_several(
     weights: Mapping[str, torch.Tensor], targets: torch.Tensor, rows: Sequence[int], near: float
 ) -> Iterator[tuple[str, int, int, int]]:
     """The runs of these rows of `targets` that lie in one of the weights: its name, the first row there, the
-    first row of `targets`, and how many. Weights without any of `_MOST_ROWS` of these rows are left out."""
-    sample = targets[rows[:: 1 + len(rows) // _MOST_ROWS]]
-    weights = {name: ours for name, ours in weights.items() if (_nearest(sample, ours, near) >= 0).any()}
+    first row of `targets`, and how many. Of more than `_MOST_ROWS` some are looked for first."""
+    if len(rows) > _MOST_ROWS:
+        sample = targets[rows[:: 1 + len(rows) // _MOST_ROWS]]
+        weights = {name: ours for name, ours in weights.items() if (_nearest(sample, ours, near) >= 0).any()}
     if not weights:
         return
     starts = [*itertools.accumulate(map(len, weights.values()), initial=0)]
