@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -29,7 +30,7 @@ from ..tensors.ref import TensorRef, readable
 from .executor import CaseRecomputer, OperatorCase
 from .golden_model.calls import BARE, ModuleCall, module_calls
 from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
-from .golden_model.replay import StepReplay
+from .golden_model.replay import OPEN, StepReplay
 from .laid_out import MineAsGolden, tensor_of_mine
 from .projected import (
     ProjectedLinear,
@@ -169,6 +170,7 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         self._model = model
         self._projected = projected
         self.calls = DumpedCalls(dump)
+        self._opened = functools.lru_cache(maxsize=OPEN)(operator.methodcaller("open"))
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
         self._results = functools.lru_cache(maxsize=1)(StepReplay.computed)
@@ -249,7 +251,12 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         if replay is None:
             calls, before = self.calls.around(place), self.calls.before(place)
             replay = self._replays[place.step, place.rank] = StepReplay(
-                calls, before, *self._copies, place.step, functools.partial(self._golden_calls, place)
+                calls,
+                before,
+                *self._copies,
+                self._opened,
+                place.step,
+                functools.partial(self._golden_calls, place),
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         read = [tensor for tensor in (*call.inputs.values(), *call.outputs.values()) if tensor != ref]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,8 +53,8 @@ from .traced import TracedModule
 
 _KEPT = 1 << 20
 """Elements of what a module gave and handed on that are kept until it is judged: it ran for its templates."""
-_OPEN = 64
-"""Files that are kept open: those of a layer, which is computed twice, and each of its tensors judged."""
+OPEN = 64
+"""Tensors that are kept open: those of a layer, which is computed twice, and each of its tensors judged."""
 
 
 class StepReplay:
@@ -77,6 +76,7 @@ class StepReplay:
         before: Mapping[str, ModuleCall] | None,
         fine: ModelCopy,
         rounding: ModelCopy,
+        opened: Callable[[TensorRef], torch.Tensor],
         step: str = "0",
         golden: Callable[[], Mapping[str, ModuleCall]] = dict,
     ) -> None:
@@ -97,7 +97,7 @@ class StepReplay:
         self._finely: dict[ModuleCall, Tensors] = {}
         self.makers: dict[NodeSlot, str] = {}
         self.guessed: set[ModuleCall] = set()
-        self.opened = functools.lru_cache(maxsize=_OPEN)(operator.methodcaller("open"))
+        self.opened = opened
 
     def maker_of(self, path: str, slot: Slot) -> ModuleCall:
         """The call whose code made a tensor. Raises `OperatorError` for what the run was fed."""
