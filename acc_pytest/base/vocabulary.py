@@ -143,3 +143,7 @@ def number_ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
+
+
+OF_POSITIONS = ("position", "rotary", "rope", "freqs", "cos", "sin", "mask")
+"""Words in the names of arguments that follow from the places of tokens, not from what tokens are."""

@@ -187,7 +187,10 @@ class PairEvidence:
 
     def _sources(self, state: PairState) -> tuple[int, ...]:
         """The earlier pairs that a tensor is known to be computed from, and from nothing else."""
-        numbers = self.recomputed(state).sources.split() if self._plan.mine_kind != "atb" else ()
+        if self._plan.mine_kind == "atb":
+            return ()
+        recomputed = self.recomputed(state)
+        numbers = (recomputed.sources or recomputed.reads).split()
         return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < state.number)
 
     def _traced(self, number: int) -> _Error | None:
@@ -235,7 +238,7 @@ class PairEvidence:
         if recomputed.outcome != "right":
             return recomputed, False
         sources = self._sources(state)
-        golden = recomputed if sources else self._local.of_golden(number)
+        golden = recomputed if recomputed.sources else self._local.of_golden(number)
         if golden.outcome == "wrong":
             return golden, False
         if golden.outcome != "right":
@@ -455,7 +458,7 @@ _FOLLOW_FROM_T = frozenset({
     "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
     "worst_row_error", "worst_channel_error", "bulk_error", "bias", "last_row_error",
 })  # fmt: skip
-_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit", "sources")
+_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit", "sources", "reads")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(_WORDS, (str,)),
     **{one.name: (float, int, type(None)) for one in fields(Recomputation) if one.name not in _WORDS},

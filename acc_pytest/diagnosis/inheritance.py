@@ -164,7 +164,7 @@ class Inheritance:
             return _inherited(base, failing[0])
         local = self._local.of_pair(number)
         with_local = _with(base, local)
-        if local.outcome == "wrong":
+        if local.outcome == "wrong" and not local.reads:
             sentence = Reason("its inputs differ already, but {}", local.sentence)
             return self._is_root(state, replace(with_local, basis="local", text=sentence))
         if ordered and not local.outcome:
@@ -178,7 +178,8 @@ class Inheritance:
         """Its operator is wrong on its own inputs, whatever these are: there is no stronger evidence.
 
         Where its weights are other ones, these are the root, and of several tensors that one module's code
-        made it is the first.
+        made it is the first. Where golden's code computed it in place of mine, it may have taken more than
+        one operator of mine, so that what differs already is the root.
         """
         number = state.number
         parents = list(self._ancestors.nearest(number))
@@ -190,7 +191,8 @@ class Inheritance:
         origins = [
             parent
             for parent in failing
-            if self._plan.pairs[parent.number].fed in WEIGHTS
+            if local.reads
+            or self._plan.pairs[parent.number].fed in WEIGHTS
             or (parent.replayed == "wrong" and self._maker(parent.number) == maker)
         ]
         if origins:

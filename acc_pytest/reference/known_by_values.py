@@ -60,12 +60,8 @@ class KnownByValues(SharedOut):
         recomputed = super().of_pair(number)
         if recomputed.outcome:
             return recomputed
-        explained = self._outcomes.of(number, lambda: self._explained(number), "looking at values")
-        return explained if explained.outcome else recomputed
-
-    def _explained(self, number: int) -> Recomputation:
-        by_code = super().explained(number)
-        return by_code if by_code.outcome else self._by_values(number)
+        by_values = self._outcomes.of(number, lambda: self._by_values(number), "looking at values")
+        return by_values if by_values.outcome else recomputed
 
     def _by_values(self, number: int) -> Recomputation:
         """Right, or nothing. Raises `AccError` where the tensor of the pair cannot be opened."""

@@ -2,36 +2,39 @@
 
 Ports pack, share out over ranks and rename, so that golden's modules do not fit their calls. Each tensor of
 mine that is a pair of golden's is put in its place, as the pair compares it: of these golden's code computes
-what mine must have made of them, whatever the modules of mine are. A module that gave nothing that mine has
-runs as a part of that around it. What a module was given is golden's where nothing of mine stands for it.
+what mine must have made of them, whatever the modules of mine are. A module in which nothing gave what mine
+has runs as a part of that around it. Inputs, and rows of tokens, for which mine has nothing are golden's.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..base.reason import Reason
+from ..base.vocabulary import OF_POSITIONS
 from ..dumps.base import Dump, NodeSlot, Rank, Slot, Step
-from ..dumps.modules import CallEvent, Calls, NodeCall
+from ..dumps.modules import Calls, NodeCall
 from ..errors import OperatorError
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
-from ..mapping.token_order import pick_tokens
+from ..mapping.token_order import pick_tokens, picked_rows
 from ..mapping.views import Whole
 from ..tensors.header import TensorHeader
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
-from .golden_model.calls import GoldenInput
+from .golden_model.calls import GoldenInput, ModuleCall
+from .golden_model.replay import argument_of
 from .projected import is_plain, whole
+from .recomputation import DOUBTS, NOT_COMPUTED, Recomputation, Recomputations
 
 if TYPE_CHECKING:
     from ..dumps.torch_model import SavedWeight
+    from .modules import TorchRecomputer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +44,41 @@ class TensorOfMine(TensorRef):
     pair: Pair = field(kw_only=True, compare=False)
 
     def header(self) -> TensorHeader:
-        """The shape of golden's, and the dtype of mine's."""
+        """The shape of golden's, and the dtype of mine's; so are sums over ranks and of summands."""
         golden, mine = (side.refs[0].header() for side in (self.pair.golden, self.pair.mine))
         return replace(golden, dtype=mine.dtype)
 
     def open(self) -> torch.Tensor:
-        """See `TensorRef.open`. Raises `OperatorError` where the pair compares a part of golden's."""
-        shape, tokens = self.header().shape, self.pair.golden.tokens
-        golden, mine_operand = (replace(side, onward=()) for side in (self.pair.golden, self.pair.mine))
-        mine = whole(open_pair(replace(self.pair, golden=golden, mine=mine_operand)).mine).flatten()
-        if mine.numel() != math.prod(shape):
+        """See `TensorRef.open`. Raises `OperatorError` where the pair compares a part of golden's, or what
+        golden multiplies it to."""
+        golden, opened = self.pair.golden.refs[0].open(), open_pair(self.pair)
+        mine, places = whole(opened.mine).flatten(), torch.arange(golden.numel())
+        if self.pair.golden.tokens is not None:
+            places = pick_tokens(places.reshape(golden.shape), self.pair.golden.tokens).flatten()
+        if len(mine) != len(places):
             raise OperatorError(Reason("mine has a part of {}", self))
-        if tokens is None:
-            return mine.reshape(shape)
-        places = pick_tokens(torch.arange(mine.numel()).reshape(shape), tokens).flatten()
-        return torch.empty_like(mine).index_copy(0, places, mine).reshape(shape)
+        if self.pair.golden.onward and not torch.equal(
+            whole(opened.golden).flatten(), golden.flatten()[places]
+        ):
+            raise OperatorError(Reason("mine has a multiple of {}", self))
+        dtype = self.header().dtype
+        if dtype.kind == "float" and mine.is_floating_point():
+            mine = mine.to(dtype.torch_dtype())
+        return golden.to(mine.dtype).flatten().index_copy(0, places, mine).reshape(golden.shape)
+
+    @property
+    def has_all_tokens(self) -> bool:
+        """Whether mine has the rows of all tokens of golden's, but for padding."""
+        tokens = self.pair.golden.tokens
+        picked = None
+        if tokens is not None:
+            picked = picked_rows(torch.empty(self.header().shape, device="meta"), tokens)
+        if tokens is None or picked is None or len(picked[0]) == len(picked[1]):
+            return True
+        mask = readable(tokens.golden.mask)
+        if tokens.golden.mask is None or mask is None or mask.dtype.kind == "float":
+            return False
+        return int(tokens.golden.mask.open().count_nonzero()) == len(picked[1])
 
 
 class MineAsGolden(Dump):
@@ -98,25 +121,21 @@ class MineAsGolden(Dump):
         return tensors
 
     def calls(self, step: Step) -> Calls:
-        """Those of golden's calls that gave a tensor that mine has, too."""
+        """Those of golden's calls that gave a tensor that mine has, too, and the calls around them."""
         return self._calls(step)
 
     def _with_results(self, step: Step) -> Calls:
         golden = self._golden.calls(step)
-        kept: dict[NodeCall, NodeCall] = {}
-        events = []
+        kept: set[NodeCall] = set()
         for call, ends in golden.events:
-            if not ends:
-                slots = self.tensors(step, self.ranks[0], call.node)
-                around = call.inside
-                while around is not None and around not in kept:
-                    around = around.inside
-                if any(slot.kind == "output" for slot in slots):
-                    inside = None if around is None else kept[around]
-                    kept[call] = replace(call, inside=inside)
-            if call in kept:
-                events.append(CallEvent(kept[call], ends))
-        return replace(golden, events=tuple(events))
+            gave = not ends and any(
+                slot.kind == "output" for slot in self.tensors(step, self.ranks[0], call.node)
+            )
+            around = call if gave else None
+            while around is not None and around not in kept:
+                kept.add(around)
+                around = around.inside
+        return replace(golden, events=tuple(event for event in golden.events if event.call in kept))
 
     def is_bare(self, ref: TensorRef) -> bool:
         return self._golden.is_bare(ref)
@@ -140,3 +159,61 @@ def _is_whole(golden: Operand) -> bool:
     return (
         len(golden.refs) == 1 and golden.view == Whole() and is_plain(replace(golden, tokens=None, onward=()))
     )
+
+
+class AsGolden:
+    """Computes what mine gave in the calls of golden again, with the model of `modules`, which are those of
+    mine. `pairs` are all of a plan."""
+
+    def __init__(self, pairs: Sequence[Pair], golden: Dump, mine: Dump, modules: TorchRecomputer) -> None:
+        self._dump = MineAsGolden(golden, mine, pairs)
+        self._numbers = frozenset(self._dump.numbers.values())
+        weighed = (pair.golden.node for pair in pairs if pair.fed == "weight")
+        self._weighed = frozenset(weighed) - modules.linears
+        self._pairs = [
+            replace(pair, mine=replace(pair.golden, refs=(tensor_of_mine(pair.golden.refs[0], pair),)))
+            for pair in pairs
+        ]
+        self._modules = modules.over(self._dump, self._pairs, golden)
+        self._outcomes = Recomputations()
+
+    def of_pair(self, number: int, unknown: Recomputation) -> Recomputation:
+        """Whether golden's code makes the tensor of a pair of what mine has in its places; else `unknown`.
+
+        It is wrong where nothing but mine can be the reason: golden's code took tensors of mine, tables of
+        positions and masks, and weights that are compared, and mine is off by `DOUBTS` times the bound.
+        """
+        if number not in self._numbers or self._pairs[number].fed:
+            return unknown
+        outcome = self._outcomes.of(number, lambda: self._judged(number), "computing mine as golden")
+        return outcome if outcome.outcome else unknown
+
+    def _judged(self, number: int) -> Recomputation:
+        """Raises `AccError` for what keeps golden's code from being computed."""
+        recomputed = self._modules.of_pair(number)
+        maker = self._modules.case(self._pairs[number].mine.refs[0]).call.maker
+        if recomputed.outcome == "wrong" and not (
+            recomputed.is_beyond(DOUBTS)
+            and self._modules.with_weights(maker) <= self._weighed
+            and not any(self._lent(maker))
+        ):
+            return NOT_COMPUTED
+        read = [*maker.inputs.values(), *(ref for call in maker.called for ref in call.outputs.values())]
+        numbers = {source for ref in read if (source := self._dump.number_of(ref)) is not None}
+        earlier = sorted(source for source in numbers if source < number)
+        return replace(recomputed, reads=" ".join(map(str, earlier)))
+
+    def _lent(self, call: ModuleCall) -> Iterator[TensorRef]:
+        """Golden's activations, and tensors with rows of golden's, that the code of a call was given."""
+        forward = self._modules.forward_of(call)
+        for key, ref in call.inputs.items():
+            name = ".".join([argument_of(key, forward), *map(str, key[1:])])
+            header = readable(ref)
+            is_float = header is None or header.dtype.kind == "float"
+            if isinstance(ref, GoldenInput) and is_float and not any(word in name for word in OF_POSITIONS):
+                yield ref
+        for inner in call.called:
+            if not inner.outputs:
+                yield from self._lent(inner)
+        tensors = [*call.inputs.values(), *(ref for inner in call.called for ref in inner.outputs.values())]
+        yield from (ref for ref in tensors if isinstance(ref, TensorOfMine) and not ref.has_all_tokens)

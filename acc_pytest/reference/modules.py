@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..base.reason import Reason
 from ..base.threads import threads_for
-from ..base.vocabulary import CHOOSING
+from ..base.vocabulary import CHOOSING, SCALE_ENDINGS
 from ..capture.torch_hooks.model import module_tree
 from ..comparison.tokens import Padding
 from ..dumps import open_dump
@@ -29,9 +30,9 @@ from ..tensors.dtypes import by_name, stated_dtype
 from ..tensors.ref import TensorRef, readable
 from .executor import CaseRecomputer, OperatorCase
 from .golden_model.calls import BARE, ModuleCall, module_calls
-from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
+from .golden_model.models import ModelCopy, copies, is_linear, network_dtype, outlined_model
 from .golden_model.replay import OPEN, StepReplay
-from .laid_out import MineAsGolden, tensor_of_mine
+from .laid_out import AsGolden
 from .projected import (
     ProjectedLinear,
     WeightError,
@@ -42,7 +43,6 @@ from .projected import (
     layers_of_model,
 )
 from .recomputation import (
-    NOT_COMPUTED,
     Recomputation,
     Recomputations,
     RecomputeBudget,
@@ -184,6 +184,34 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         )
         recomputer._copies = self._copies
         return recomputer
+
+    @functools.cached_property
+    def linears(self) -> frozenset[str]:
+        """The linear layers, whose weights of mine may be codes."""
+        modules = self._copies[0].modules.items()
+        return frozenset({*self._projected, *(name for name, module in modules if is_linear(module))})
+
+    def forward_of(self, call: ModuleCall) -> Callable[..., Any]:
+        """The code of the module of a call."""
+        forward: Callable[..., Any] = self._copies[0].modules[call.module].forward
+        return forward
+
+    def with_weights(self, call: ModuleCall) -> frozenset[str]:
+        """The modules with weights of their own whose code runs with that of a call: its own, and those in it
+        that are not cut out."""
+        modules, cut, pending = self._copies[0].modules, set[str](), [*call.called]
+        for inner in pending:
+            if inner.outputs:
+                cut.add(inner.module)
+            else:
+                pending += inner.called
+        return frozenset(
+            name
+            for name, module in modules.items()
+            if (name == call.module or name.startswith(f"{call.module}."))
+            and next(module.parameters(recurse=False), None) is not None
+            and not any(name == place or name.startswith(f"{place}.") for place in cut)
+        )
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
@@ -369,7 +397,9 @@ class TorchRecomputer(CaseRecomputer[MadeTensor]):
         digests = dump.weights(rank)
         saved = {name: weight.digest.dtype for name, weight in digests.items() if weight.digest is not None}
         weights = [
-            saved[name] for name, weight in digests.items() if name in saved and weight.kind == "parameter"
+            saved[name]
+            for name, weight in digests.items()
+            if name in saved and weight.kind == "parameter" and not name.endswith(SCALE_ENDINGS)
         ]
         for name, ref in dump.dumped_weights(rank).items() if not saved else ():
             header = readable(ref)
@@ -490,13 +520,11 @@ class OutlinedRecomputer(Recomputer):
         result = self._mine.of_pair(number)
         if not result.outcome:
             result = self._of_ranks(number, result)
+        if not result.outcome:
+            result = self._as_golden.of_pair(number, result)
         if result.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
             return Recomputation(why="golden itself does not compute what its dump outlines")
         return replace(result, lacking=self._lacking)
-
-    def explained(self, number: int) -> Recomputation:
-        right = self._golden.of_pair(number).outcome == "right"
-        return self._as_golden.explained(number) if right else NOT_COMPUTED
 
     def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
         """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
@@ -516,7 +544,7 @@ class OutlinedRecomputer(Recomputer):
     @cached_property
     def _as_golden(self) -> AsGolden:
         golden, mine = (self._opened(root) for root in (self._plan.golden_root, self._plan.mine_root))
-        return AsGolden(self._plan, golden, mine, self._mine)
+        return AsGolden(self._plan.pairs, golden, mine, self._mine)
 
     @cached_property
     def _weighed(self) -> frozenset[tuple[str, str]]:
@@ -537,33 +565,7 @@ class OutlinedRecomputer(Recomputer):
         return self._golden.of_pair(number)
 
 
-class AsGolden:
-    """Computes what mine gave in the calls of golden again (`laid_out`), with the model of `modules`."""
-
-    def __init__(self, plan: Plan, golden: Dump, mine: Dump, modules: TorchRecomputer) -> None:
-        self._dump = MineAsGolden(golden, mine, plan.pairs)
-        self._numbers = frozenset(self._dump.numbers.values())
-        self._pairs = [
-            replace(pair, mine=replace(pair.golden, refs=(tensor_of_mine(pair.golden.refs[0], pair),)))
-            for pair in plan.pairs
-        ]
-        self._modules = modules.over(self._dump, self._pairs, golden)
-
-    def explained(self, number: int) -> Recomputation:
-        """See `Recomputer.explained`. What is not so is no fault: mine may compute otherwise there."""
-        if number not in self._numbers or self._pairs[number].fed:
-            return NOT_COMPUTED
-        recomputed = self._modules.of_pair(number)
-        if recomputed.outcome != "right":
-            return NOT_COMPUTED
-        maker = self._modules.case(self._pairs[number].mine.refs[0]).call.maker
-        read = [*maker.inputs.values(), *(ref for call in maker.called for ref in call.outputs.values())]
-        numbers = {source for ref in read if (source := self._dump.number_of(ref)) is not None}
-        return replace(
-            recomputed, sources=" ".join(str(source) for source in sorted(numbers) if source < number)
-        )
-
-
+NOT_ITS_MODEL = "golden itself does not compute what its model does"
 HOLDING = "holding {} to golden"
 """The template of what is done where a linear layer of mine is held to golden's weight."""
 
@@ -604,15 +606,23 @@ class ModelRecomputer(Recomputer):
         if not result.outcome and not pair.fed and pair.golden.node in self._layers:
             linear = self._linears.of(number, lambda: self._linear(pair), Reason(HOLDING, pair.id))
             result = linear if linear.outcome else result
+        if not result.outcome and self._plan.golden_root:
+            result = self._as_golden.of_pair(number, result)
+            if result.outcome == "wrong" and self._modules_of_golden.of_pair(number).outcome != "right":
+                return Recomputation(why=NOT_ITS_MODEL)
         return result
-
-    def explained(self, number: int) -> Recomputation:
-        return self._as_golden.explained(number)
 
     @cached_property
     def _as_golden(self) -> AsGolden:
         golden, mine = (open_dump(root) for root in (self._plan.golden_root, self._plan.mine_root))
-        return AsGolden(self._plan, golden, mine, self.modules)
+        return AsGolden(self._plan.pairs, golden, mine, self.modules)
+
+    @cached_property
+    def _modules_of_golden(self) -> TorchRecomputer:
+        golden = open_dump(self._plan.golden_root)
+        return self.modules.over(
+            golden, [replace(pair, mine=pair.golden) for pair in self._plan.pairs], golden
+        )
 
     def _linear(self, pair: Pair) -> Recomputation:
         layers, limit, stated = self._layers, self._budget.limit, self._plan.stated
@@ -622,7 +632,7 @@ class ModelRecomputer(Recomputer):
             return Recomputation(why=reason)
         held = held_to_golden(pair, layers, calls, limit, stated)
         if held.outcome == "wrong" and not golden_is_right(pair, layers, self._golden, limit):
-            return Recomputation(why="golden itself does not compute what its model does")
+            return Recomputation(why=NOT_ITS_MODEL)
         return held
 
     @cached_property

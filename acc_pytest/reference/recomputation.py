@@ -25,7 +25,7 @@ class Recomputation:
     `row_error` and `row_allowed` are those of the worst row, `typical_error` those of a typical one, and
     `bias` is how much all of it is too large or small (`rows`). They are `None` and empty where it was
     judged in another way. `sources` are the numbers of the pairs that it was found to be computed from, by
-    values of both sides, or by golden's code: it reads nothing else.
+    values of both sides: it reads nothing else. `reads` are those that golden's code computed it from.
     """
 
     outcome: str = ""
@@ -50,6 +50,7 @@ class Recomputation:
     lacking: str = ""
     culprit: str = ""
     sources: str = ""
+    reads: str = ""
 
     @property
     def measured(self) -> dict[str, tuple[float, float]]:
@@ -114,8 +115,8 @@ class RecomputeBudget:
 
 
 DOUBTS = 2.0
-"""How many times its bound an operator of ATB must be off where nobody asked for it to be computed again.
-Kernels of devices may round more than our references do."""
+"""How many times its bound an operator must be off where mine may round more than what it is held against: an
+operator of ATB where nobody asked for it to be computed again, code of mine that is not golden's."""
 LOOKING = RecomputeBudget(1 << 27)
 """That of looking for causes (1 GiB in float64)."""
 
@@ -133,11 +134,6 @@ class Recomputer(Protocol):
     def of_golden(self, number: int) -> Recomputation:
         """Whether that operator makes golden's result from golden's inputs, with the parameters of mine."""
         return Recomputation(why=NOT_AT_HAND)
-
-    def explained(self, number: int) -> Recomputation:
-        """Right where golden's code makes the tensor of a pair of what mine has in golden's places, else
-        nothing; for looking for causes."""
-        return NOT_COMPUTED
 
     def unlike(self, number: int, path: str) -> str:
         """A sentence on parameters of that operator that its twins in other layers do not have; or empty."""
@@ -169,9 +165,6 @@ class SharedOut(Recomputer):
 
     def of_golden(self, number: int) -> Recomputation:
         return self._choose(number).of_golden(number)
-
-    def explained(self, number: int) -> Recomputation:
-        return self._choose(number).explained(number)
 
     def unlike(self, number: int, path: str) -> str:
         return self._choose(number).unlike(number, path)

@@ -70,9 +70,9 @@ class Locals:
 
     def of_pair(self, number: int) -> Recomputation:
         self.asked.append(number)
-        return Recomputation(
-            self._known.get(number, ""), 0.3 if number in self._known else None, "no reference"
-        )
+        error = 0.3 if number in self._known else None
+        reads = self._known.get(("reads", number), "")
+        return Recomputation(self._known.get(number, ""), error, "no reference", reads=reads)
 
     def of_golden(self, number: int) -> Recomputation:
         return Recomputation(self._known.get(("golden", number), ""))
@@ -80,9 +80,6 @@ class Locals:
     def of_operator(self, number: int, path: str) -> Recomputation:
         self.asked.append(path)
         return Recomputation(self._known.get(path, ""))
-
-    def explained(self, number: int) -> Recomputation:
-        return Recomputation()
 
     def unlike(self, number: int, path: str) -> str:
         return self._known.get(("unlike", path), "")

@@ -40,9 +40,6 @@ class Answers:
     def of_operator(self, number: int, path: str) -> Recomputation:
         return Recomputation(self._between)
 
-    def explained(self, number: int) -> Recomputation:
-        return Recomputation()
-
     def unlike(self, number: int, path: str) -> str:
         return ""
 

@@ -226,9 +226,10 @@ def replayed(
     fed: str = "",
     golden: str = "torch",
     earlier: Mapping[int, str] = MappingProxyType({}),
+    reads: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[int, Cause]:
-    """The causes in a chain whose pairs were computed again; pair 0 may be what was fed, and some follow
-    from calls `earlier` than those that were dumped."""
+    """The causes in a chain whose pairs were computed again, some by golden's code from what it `reads`; pair
+    0 may be what was fed, and some follow from calls `earlier` than those that were dumped."""
     plan = plan_of(CHAIN)
     pairs = (replace(plan.pairs[0], fed=fed), *plan.pairs[1:])
     plan = replace(plan, pairs=pairs, golden_kind=golden, gaps={n: Gap(name) for n, name in gaps.items()})
@@ -241,7 +242,8 @@ def replayed(
         )
         for number, outcome in failing.items()
     }
-    known = {number: outcome for number, outcome in failing.items() if outcome}
+    known: dict[Any, str] = {number: outcome for number, outcome in failing.items() if outcome}
+    known |= {("reads", number): numbers for number, numbers in reads.items()}
     inheritance = Inheritance(plan, states.get, Locals(known))
     return {number: inheritance.cause(state) for number, state in states.items() if state.failing}
 
@@ -258,6 +260,12 @@ def test_what_replay_calls_wrong_is_a_root_whatever_its_inputs_are() -> None:
     first = replayed({0: "right", 1: "wrong"})[1]
     assert (first.text, first.parents) == (f"its inputs agree, and {wrong}", ())
     assert replayed({0: "right", 1: "wrong"}, golden="")[1].text == wrong
+
+
+def test_what_goldens_code_calls_wrong_inherits_from_what_differs_before_it() -> None:
+    """It may have taken more than one operator of mine: what differs above may be one of these."""
+    assert replayed({0: "", 1: "wrong"}, reads={1: "0"})[1].kind == "inherited"
+    assert replayed({0: "right", 1: "wrong"}, reads={1: "0"})[1].kind == "root"
 
 
 def test_of_several_tensors_that_one_module_made_wrong_the_first_is_the_root() -> None:

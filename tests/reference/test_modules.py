@@ -362,6 +362,14 @@ def test_where_golden_fails_only_modules_that_take_just_what_was_dumped_are_comp
         assert found.of(f"layers.{layer}.norm").outcome == "right"
 
 
+def test_what_golden_called_before_it_failed_is_computed(dumps: Dumps) -> None:
+    """A network that ran without its last part (a pooler) is outlined with it."""
+    other: Any = make()
+    forward = other.forward
+    other.forward = lambda input_ids: forward(input_ids).missing
+    assert dumps.recomputed(dumps.directory / "right", other).of("layers.1.weigh").outcome == "right"
+
+
 # Modules of several ranks computed again, each as its own rank of golden outlines them.
 
 

@@ -163,13 +163,14 @@ def by_place(factor: float) -> Spoil:
     return spoil
 
 
-@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "right"), (300.0, "")])
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "right"), (300.0, "wrong")])
 def test_arguments_are_known_by_their_place(dumps: Dumps, golden: Path, factor: float, outcome: str) -> None:
-    """They may be what golden's code hands over by name: if mine is right by them it is; nothing is wrong."""
+    """They may be what golden's code hands over by name: if mine is right by them it is. It is wrong where
+    golden's code does not make it of the same tensors."""
     caches_have_layers()
     found = dumps.found(golden, dumps.dump(f"by_place_{factor}", by_place(factor)))
-    assert not outcomes(found, "wrong")
     assert found["self_attn.o_proj[in0].2"].outcome == outcome
+    assert outcomes(found, "wrong") <= {"self_attn.o_proj[in0].2"}
     assert len(outcomes(found, "right")) >= 38
 
 

@@ -259,6 +259,8 @@ class StepReplay:
                 if sum(tensor.numel() for tensor in tensors.values()) <= _KEPT:
                     self._finely[call.inside] = tensors
             except AccError:
+                if call in self.templates and call.inside not in self.refusals:  # it failed later on
+                    return self._template(call)
                 if self._is_plain(call):
                     return None
                 if not self._takes_what_golden_gave(call):
@@ -284,7 +286,7 @@ class StepReplay:
         module, golden = self._fine.modules.get(call.module), self._golden().get(call.module)
         if module is None or golden is None:
             return False
-        ours, theirs = ({_named(key, module.forward) for key in side.inputs} for side in (golden, call))
+        ours, theirs = ({argument_of(key, module.forward) for key in side.inputs} for side in (golden, call))
         return ours & inspect.signature(module.forward).parameters.keys() <= theirs
 
 
@@ -451,7 +453,7 @@ class CutRun:
             if key in template.keys or id(tensor) in self._mine_tensors:
                 continue
             # Golden's own mask or positions, made of what the run was fed, may stand for those of mine.
-            if tensor.is_floating_point() and "mask" not in _named(key, forward):
+            if tensor.is_floating_point() and "mask" not in argument_of(key, forward):
                 self._step.refusals[call] = Reason("{} of {} was not dumped", Slot("input", key), call.path)
         self._step.templates[call] = template
 
@@ -466,8 +468,8 @@ def _as_it_is(cache: Any, key: Key) -> Any:
     return cache
 
 
-def _named(key: Key, forward: Any) -> str:
-    """The name of the argument that a key is of."""
+def argument_of(key: Key, forward: Any) -> str:
+    """The name of the argument that a key is of, empty where it has none."""
     if isinstance(key[0], str):
         return key[0]
     return next(islice(inspect.signature(forward).parameters, key[0], None), "")

@@ -455,10 +455,6 @@ class RemoteRecomputer:
     def of_golden(self, number: int) -> Recomputation:
         return self._answers("of_golden", number)
 
-    def explained(self, number: int) -> Recomputation:
-        """Nothing: it takes the tensors of both sides of a step, which no node need have."""
-        return Recomputation()
-
     @functools.cache  # noqa: B019 - it lives as long as the run
     def unlike(self, number: int, path: str) -> str:
         try:
