@@ -181,7 +181,8 @@ class AsGolden:
         """Whether golden's code makes the tensor of a pair of what mine has in its places; else `unknown`.
 
         It is wrong where nothing but mine can be the reason: golden's code took tensors of mine, tables of
-        positions and masks, and weights that are compared, and mine is off by `DOUBTS` times the bound.
+        positions and masks, and weights that are compared, and mine is off by `DOUBTS` times the bound, of
+        which the rounding was measured.
         """
         if number not in self._numbers or self._pairs[number].fed:
             return unknown
@@ -193,7 +194,8 @@ class AsGolden:
         recomputed = self._modules.of_pair(number)
         maker = self._modules.case(self._pairs[number].mine.refs[0]).call.maker
         if recomputed.outcome == "wrong" and not (
-            recomputed.is_beyond(DOUBTS)
+            recomputed.noise is not None
+            and recomputed.is_beyond(DOUBTS)
             and self._modules.with_weights(maker) <= self._weighed
             and not any(self._lent(maker))
         ):

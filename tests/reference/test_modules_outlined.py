@@ -525,6 +525,8 @@ def test_tensors_are_copied_to_what_a_copy_computes_in() -> None:
         torch.bfloat16,
     ]
     assert fine.cast(whole).dtype == fine.lowered(whole).dtype == torch.int64
+    blocked = torch.tensor([torch.finfo(torch.float32).min, -torch.inf])
+    assert rounding.lowered(blocked).tolist() == [torch.finfo(torch.bfloat16).min, -torch.inf]
     for one in (half, whole, half.float()):
         for of in (fine, rounding):
             assert of.cast(one).data_ptr() != one.data_ptr()

@@ -80,8 +80,13 @@ class ModelCopy:
         return copied if self.nudge is None else self.nudge.of(copied)
 
     def lowered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that the finer copy has computed, as this copy would have it."""
-        return tensor.to(self.dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
+        """A tensor that the finer copy has computed, as this copy would have it: what is finite stays so, as
+        the least number of a dtype does in masks."""
+        if not tensor.is_floating_point():
+            return tensor.clone()
+        lowered = tensor.to(self.dtype, copy=True)
+        largest = lowered.sign() * torch.finfo(self.dtype).max
+        return largest.where(lowered.isinf() & tensor.isfinite(), lowered)
 
 
 def copies(
