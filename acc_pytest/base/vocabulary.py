@@ -68,6 +68,8 @@ PRECISIONS: Mapping[str, str] = {
 """Precisions of a computation as users state them, and the types whose rounding they have."""
 SCALE_ENDINGS = ("_scale_inv", "_scale", "_scales")
 """What the name of what codes are multiplied by has more than theirs: DeepSeek's, vLLM's, and others'."""
+OF_POSITIONS = frozenset({"position", "positions", "pos", "rotary", "rope", "freqs", "cos", "sin", "mask"})
+"""Words in the names of arguments that follow from the places of tokens, not from what tokens are."""
 ORDERS_OF_NAMES = ("layer order", "the order of saving", "the order of names")
 """Orders of tensors that have names alone: the second where their file keeps it, the third without layers."""
 ENGINES = ("local", "ray")
@@ -143,7 +145,3 @@ def number_ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
-
-
-OF_POSITIONS = ("position", "rotary", "rope", "freqs", "cos", "sin", "mask")
-"""Words in the names of arguments that follow from the places of tokens, not from what tokens are."""

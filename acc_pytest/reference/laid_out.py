@@ -168,8 +168,10 @@ class AsGolden:
     def __init__(self, pairs: Sequence[Pair], golden: Dump, mine: Dump, modules: TorchRecomputer) -> None:
         self._dump = MineAsGolden(golden, mine, pairs)
         self._numbers = frozenset(self._dump.numbers.values())
-        weighed = (pair.golden.node for pair in pairs if pair.fed == "weight")
-        self._weighed = frozenset(weighed) - modules.linears
+        saved = mine.weights(mine.ranks[0]).items()
+        coded = {name.rpartition(".")[0] for name, weight in saved if weight.digest and weight.digest.scale}
+        weights = (pair for pair in pairs if pair.fed == "weight" and pair.mine.node not in coded)
+        self._weighed = frozenset(pair.golden.node for pair in weights) - modules.linears
         self._pairs = [
             replace(pair, mine=replace(pair.golden, refs=(tensor_of_mine(pair.golden.refs[0], pair),)))
             for pair in pairs
@@ -209,10 +211,10 @@ class AsGolden:
         """Golden's activations, and tensors with rows of golden's, that the code of a call was given."""
         forward = self._modules.forward_of(call)
         for key, ref in call.inputs.items():
-            name = ".".join([argument_of(key, forward), *map(str, key[1:])])
+            words = "_".join([argument_of(key, forward), *map(str, key[1:])]).split("_")
             header = readable(ref)
             is_float = header is None or header.dtype.kind == "float"
-            if isinstance(ref, GoldenInput) and is_float and not any(word in name for word in OF_POSITIONS):
+            if isinstance(ref, GoldenInput) and is_float and OF_POSITIONS.isdisjoint(words):
                 yield ref
         for inner in call.called:
             if not inner.outputs:

@@ -516,7 +516,7 @@ class OutlinedRecomputer(Recomputer):
         return self._of(self._plan.golden_root, turned)
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`. Wrong only where golden's own module is right, and mine has its name."""
+        """See `Recomputer.of_pair`. Wrong only where golden's own module is right."""
         result = self._mine.of_pair(number)
         if not result.outcome:
             result = self._of_ranks(number, result)
